@@ -4,6 +4,7 @@ import contextlib
 import re
 import shutil
 import subprocess
+import time
 import urllib.request
 
 import pytest
@@ -114,6 +115,19 @@ def test_a_standby_that_is_away_for_longer_than_its_log_copies(pair, counter, by
     worker.check()
 
 
+def test_copies_of_use_are_not_counted(pair):
+    """Each of them was in sync for a while: the fourth one begins at once, too."""
+    p = pair()
+    for _ in range(4):
+        time.sleep(10.5)
+        kill(p.standby)
+        shutil.rmtree(p.standby.data)
+        p.standby.start("--standby", p.primary.address)
+        p.await_in_sync()
+    copied = f"standby {p.standby.address} copies the newest restore point"
+    assert p.primary.log.read_text().count(copied) == 5 and not p.primary.says("is refused")
+
+
 @pytest.mark.parametrize("is_named", [False, True], ids=["alone", "etcd"])
 def test_a_primary_that_comes_back_with_an_empty_disk_is_not_copied(pair, counter, etcd, is_named):
     """Its standby has the only copy. With etcd it has a history of its own from its start on, as where etcd has lost the claim."""
@@ -121,8 +135,9 @@ def test_a_primary_that_comes_back_with_an_empty_disk_is_not_copied(pair, counte
     worker = counter(p)
     worker.push_on()
     before = worker.ask("stop")
-    if is_named:
-        kill(p.standby)
+    if is_named:  # a stop, and not a kill: what it has received goes to its disk
+        p.standby.proc.terminate()
+        assert p.standby.proc.wait(60) == 0
     kill(p.primary)
     shutil.rmtree(p.primary.data)
     other = ["--coord", etcd.url()] if is_named else []
@@ -133,12 +148,20 @@ def test_a_primary_that_comes_back_with_an_empty_disk_is_not_copied(pair, counte
             p.standby.start("--standby", p.primary.address, *other)
         wait_for("the refusal", lambda n=start: p.primary.log.read_text().count(said) > n and p.standby.says(said), 30)
         assert p.standby.replication()["state"] == "spare"
+        wait_for("the standby's doctor", lambda: said in p.standby.psctl("doctor", "--every", "100ms").stdout, 20)
+        assert "do not promote" not in p.standby.psctl("doctor", "--every", "100ms").stdout
+        wait_for("the primary's health", lambda: said in p.primary.status().get("health", ""), 20)
+        status = p.primary.status()
+        assert status["healthy"] and status["health"].startswith(f"ok, but {said}"), status
+        assert status["replication"]["peer"] == p.standby.address and status["replication"]["missing"], status
+        assert said in p.primary.psctl("why").stdout
+        assert f"it refuses a standby: {said}" in p.primary.psctl("doctor", "--every", "100ms").stdout
+        assert p.standby.address in p.primary.psctl("cluster").stdout
         if start == 0:
             kill(p.primary)
     if is_named:
         kill(p.primary)
-        said = p.standby.psctl("promote", "--accept-loss")
-        assert said.returncode == 0, said
+        wait_for("the promotion", lambda: p.standby.psctl("promote", "--accept-loss").returncode == 0, 20)
         p.primary, p.standby = p.standby, p.primary
     else:
         p.fail_over()

@@ -71,6 +71,19 @@ def test_a_psd_that_rose_says_that_its_standby_is_gone_and_is_switched_once_it_i
     assert "ack got" in (p.standby.data / "TERMS").read_text()
 
 
+def test_a_standby_is_gone_though_another_psd_asks(pair, member):
+    """Whom the primary refuses is not the one that has gone."""
+    p = pair(*HTTP)
+    kill(p.standby)
+    stranger = member("c", "--memory-max", "64M", "--standby", p.primary.address)
+    wait_for("its refusal", lambda: "could not hold the primary's rows" in log(stranger), 30)
+    gone = f"ok, but standby {p.standby.address} is gone since "
+    wait_for("the sentence", lambda: page(p.primary, "/healthz")[1].startswith(gone), 30)
+    for _ in range(40):  # it asks every 2 s
+        assert page(p.primary, "/healthz")[1].startswith(gone)
+        time.sleep(0.1)
+
+
 def test_a_standby_that_is_silent_is_gone_since_its_last_word(pair):
     p = pair("--standby-ack", "no", *HTTP, state="following")
     assert p.primary.status()["replication"]["gone_unix_ms"] == 0
