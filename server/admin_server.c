@@ -609,17 +609,19 @@ static void add_restore(struct admin_server_draft *draft)
 static void add_standby(struct admin_server_draft *draft)
 {
     const struct stats_standby *standby = &draft->node.standby;
-    const bool waits = standby->wait[0], is_dropped = standby->dropped_unix_ms;
-    struct stats_wait *wait =
-        waits || is_dropped
-            ? add_wait(draft, waits ? standby->wait_since_unix_ms : standby->dropped_unix_ms)
-            : NULL;
+    const char *why = standby->wait[0]           ? standby->wait
+                      : standby->refusal[0]      ? standby->refusal
+                      : standby->dropped_unix_ms ? standby->note
+                                                 : "";
+    const uint64_t since_unix_ms =
+        why == standby->note ? standby->dropped_unix_ms : standby->wait_since_unix_ms;
+    struct stats_wait *wait = why[0] ? add_wait(draft, since_unix_ms) : NULL;
 
     if (!wait)
         return;
     snprintf(wait->what, sizeof wait->what, "standby");
     snprintf(wait->who, sizeof wait->who, "%.90s", standby->peer[0] ? standby->peer : "none");
-    snprintf(wait->why, sizeof wait->why, "%s", waits ? standby->wait : standby->note);
+    snprintf(wait->why, sizeof wait->why, "%s", why);
 }
 
 static void add_patience(struct admin_server_draft *draft)

@@ -98,8 +98,9 @@ void standby_report_groups(const struct stats_standby *report, const char *own_a
     bool is_primary = strcmp(report->role, "primary") == 0;
     struct group group = { .term = report->term, .in_sync = report->in_sync };
 
-    /* Until a primary serves nobody says who is the one: workers are told to come again. */
-    if (!report->is_on || (is_primary && !serves))
+    /* Until a primary serves nobody says who is the one: workers are told to come again. Without a term it has had no
+     * standby. */
+    if (!report->is_on || (is_primary && (!serves || !report->term)))
         return;
     if (report->is_rising) {
         group_view_clear_primary(groups);

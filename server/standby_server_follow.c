@@ -18,9 +18,10 @@
 #include "server/standby_settings.h"
 
 #define COPIES_AT_ONCE 3u
-#define COPIES_IN_A_ROW_MS 600000u /* one that comes later is the first again */
-#define REST_MS UINT64_C(10000)    /* after those at once; twice as long after each */
-#define REST_SHIFT_MAX 8u
+#define COPIES_IN_A_ROW_MS 600000u  /* one that comes later is the first again */
+#define REST_MS UINT64_C(10000)     /* after those at once; twice as long after each, */
+#define REST_MS_MAX UINT64_C(60000) /* but not longer */
+#define REST_SHIFT_MAX 3u
 
 /* --- copies in a row --- */
 
@@ -29,11 +30,13 @@
 static uint64_t copy_rest_ms(const struct standby_server *s) ON_MAIN
 {
     const uint32_t n = s->copies.n;
+    uint64_t rest_ms;
 
     if (n < COPIES_AT_ONCE || strcmp(s->copies.address, s->request.asked.address) != 0)
         return 0;
-    return REST_MS << (n - COPIES_AT_ONCE < REST_SHIFT_MAX ? n - COPIES_AT_ONCE
-                                                           : REST_SHIFT_MAX);
+    rest_ms =
+        REST_MS << (n - COPIES_AT_ONCE < REST_SHIFT_MAX ? n - COPIES_AT_ONCE : REST_SHIFT_MAX);
+    return rest_ms < REST_MS_MAX ? rest_ms : REST_MS_MAX;
 }
 
 static void note_copy(struct standby_server *s) ON_MAIN
@@ -208,6 +211,8 @@ static void begin_following(struct standby_server *s) ON_MAIN
         s->sync.ends = false;
         snprintf(s->name, sizeof s->name, "%s", q->name);
         note_arithmetic(s);
+        if (strcmp(s->refused.address, q->asked.address) == 0)
+            s->refused.why[0] = '\0';
     } else {
         note_copy(s);
     }
@@ -230,6 +235,7 @@ static void start_deciding(struct standby_server *s) ON_MAIN
     s->terms.is_durable = s->config.settings->durability == WAL_FSYNC;
     s->terms.in_sync = false;
     snprintf(s->terms.peer, sizeof s->terms.peer, "%s", q->asked.address);
+    s->asked_to_follow_ms = q->since_ms;
     standby_server_start_job(s, decide, on_decided);
 }
 
@@ -385,7 +391,8 @@ static int refuse_early(const struct standby_server *s, struct err *err) ON_MAIN
     return err->status;
 }
 
-/* A psd that had a standby has a history, unless its disk was lost: it would be copied over what it has lost. */
+/* A psd that had a standby has it in TERMS, unless its disk was lost: it would be copied over what it has lost. With
+ * --coord a start begins a history of its own, and writes it: only the standby that it names tells. */
 static bool has_lost_its_data(const struct standby_server *s) ON_MAIN
 {
     const struct follow *asked = &s->request.asked;
@@ -393,7 +400,26 @@ static bool has_lost_its_data(const struct standby_server *s) ON_MAIN
 
     for (uint32_t i = 0; i < s->n_shards; i++)
         has_records = has_records || asked->last[i];
-    return !s->terms.history && asked->history && has_records;
+    return !s->had_standby && asked->history && asked->history != s->terms.history &&
+           has_records;
+}
+
+/* Operators are told as long as it asks: it has the only copy. */
+static int refuse_who_has_the_data(struct standby_server *s, struct err *err) ON_MAIN
+{
+    const char *address = s->request.asked.address;
+
+    s->refused.asked_ms = clock_mono_ms();
+    if (!s->refused.why[0] || strcmp(s->refused.address, address) != 0)
+        s->refused.since_ms = s->refused.asked_ms;
+    snprintf(s->refused.address, sizeof s->refused.address, "%s", address);
+    err_set(err, PS_ECLUSTER,
+            "primary %.48s has no data of this pair, and standby %.48s has it: if the "
+            "primary's disk is lost, stop it and psctl promote --server %.48s; else give the "
+            "standby an empty --data-dir",
+            s->config.own_address, address, address);
+    snprintf(s->refused.why, sizeof s->refused.why, "%s", err->text);
+    return err->status;
 }
 
 /* 0, or why this one may not follow now. */
@@ -416,22 +442,16 @@ static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
     if (s->is_foreign)
         return err_set(err, PS_ESTOPPING, "this psd has not the group's data");
     if (!q->asked.history && clock_mono_ms() < s->copies.begun_ms + copy_rest_ms(s))
-        return err_set(
-            err, -EBUSY,
-            "the last %" PRIu32 " copies were of no use before long, and the next one "
-            "begins %" PRIu64 " s after the last: is the standby an older psd, which "
-            "cannot read all that this one writes? Its log has the reason",
-            s->copies.n, copy_rest_ms(s) / 1000);
+        return err_set(err, -EBUSY,
+                       "the last %" PRIu32
+                       " copies were of no use before long, and the next one "
+                       "begins %" PRIu64 " s after the last: the standby's log has the reason",
+                       s->copies.n, copy_rest_ms(s) / 1000);
     status = standby_settings_check(s->config.settings, s->config.welcome, &q->asked, err);
     if (status)
         return status;
     if (has_lost_its_data(s))
-        return err_set(
-            err, PS_ECLUSTER,
-            "this psd's data directory knows of no standby, and %.60s has a primary's "
-            "data: if this psd's own is lost, stop it and promote that one (psctl "
-            "promote); else give that one an empty --data-dir",
-            q->asked.address);
+        return refuse_who_has_the_data(s, err);
     if (strcmp(q->asked.address, s->config.own_address) == 0)
         return err_set(err, PS_ECLUSTER,
                        "the standby calls itself %.100s, as this primary does: give each an "
@@ -485,7 +505,8 @@ int standby_server_receive_follow(struct standby_server *s, struct request *r)
         return status;
     q->theirs.history = q->asked.history;
     q->asked.terms = NULL;
-    s->asked_to_follow_ms = clock_mono_ms();
+    if (strcmp(s->terms.peer, q->asked.address) == 0)
+        s->asked_to_follow_ms = clock_mono_ms();
     q->connection = r->connection;
     q->request_id = r->header->request_id;
     q->since_ms = clock_mono_ms();

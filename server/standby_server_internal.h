@@ -77,6 +77,7 @@ struct standby_server {
         is_older; /* at the start: than the peer knows this psd, and a person has to say who serves */
     bool accepts_loss;  /* a person has said that this psd serves without what it lacks */
     uint64_t peer_term; /* older: the newest term of this psd that the peer knows */
+    bool had_standby;   /* TERMS, as this start found it, names one */
     bool has_begun;     /* a term of this run is in `terms` */
     void (*begun)(struct standby_server *s, const struct err *err); /* NULL: nobody waits */
     struct coordination *coordination; /* owned; NULL: TERMS alone decides */
@@ -94,15 +95,21 @@ struct standby_server {
     struct connection *follower_connection; /* borrowed: of its FOLLOW; NULL: it has gone */
     uint64_t followed_ms;
     uint64_t asked_to_follow_ms,
-        gone_ms; /* a standby's last FOLLOW; its last connection's end */
+        gone_ms; /* the last FOLLOW of terms.peer; its last connection's end */
     char name[64];
     char note[STANDBY_SETTINGS_NOTE_MAX]; /* about who follows; "": nothing is to be said */
     struct follower_request request;
-    struct { /* of the standby that copied last: without a long time in between */
+    struct { /* of the standby that copied last: without being in sync for long in between */
         char address[MESSAGE_ADDRESS_MAX];
         uint32_t n;
-        uint64_t begun_ms; /* the last one */
+        uint64_t begun_ms;   /* the last one */
+        uint64_t in_sync_ms; /* since when what it made is in sync */
     } copies;
+    struct { /* the last one that has this pair's data, which this psd has not */
+        char address[MESSAGE_ADDRESS_MAX];
+        char why[256]; /* "": there is none, or it follows */
+        uint64_t since_ms, asked_ms;
+    } refused;
     struct { /* standby_server_switch.c */
         enum switch_step step;
         uv_timer_t timer;

@@ -6,9 +6,10 @@
 
 #include "common/clock.h"
 
-#define FOLLOW_SLOW_MS 500u  /* a FOLLOW that waits longer is told, */
-#define COPY_SLOW_MS 5000u   /* and a standby that copies, and asks for nothing */
-#define ASKS_WITHIN_MS 5000u /* a standby that lives, and does not follow, asks more often */
+#define FOLLOW_SLOW_MS 500u   /* a FOLLOW that waits longer is told, */
+#define COPY_SLOW_MS 5000u    /* and a standby that copies, and asks for nothing */
+#define REFUSED_FOR_MS 60000u /* since it asked last a standby that is refused is told of */
+#define ASKS_WITHIN_MS 5000u  /* a standby that lives, and does not follow, asks more often */
 
 static const char *named_primary(const struct standby_server *s) ON_MAIN
 {
@@ -268,6 +269,24 @@ static bool is_missing(const struct standby_server *s) ON_MAIN
     return s->terms.peer[0] && s->sync.state != SYNC_IN;
 }
 
+/* It has the data that this psd lacks. */
+static void describe_refused(const struct standby_server *s, struct stats_standby *ret) ON_MAIN
+{
+    const uint64_t now_ms = clock_mono_ms();
+    uint64_t ago_ms;
+
+    if (!s->refused.why[0] || now_ms > s->refused.asked_ms + REFUSED_FOR_MS)
+        return;
+    ret->is_on = ret->is_missing = true;
+    snprintf(ret->refusal, sizeof ret->refusal, "%s", s->refused.why);
+    if (!ret->peer[0])
+        snprintf(ret->peer, sizeof ret->peer, "%s", s->refused.address);
+    if (ret->wait[0])
+        return;
+    ago_ms = now_ms - s->refused.since_ms;
+    ret->wait_since_unix_ms = clock_unix_ms() - ago_ms;
+}
+
 void standby_server_report(const struct standby_server *s, struct stats_standby *ret)
 {
     *ret = (struct stats_standby){ .is_on = s->terms.history != 0,
@@ -281,6 +300,7 @@ void standby_server_report(const struct standby_server *s, struct stats_standby 
     snprintf(ret->state, sizeof ret->state, "%s", state_name(s));
     snprintf(ret->peer, sizeof ret->peer, "%s", s->terms.peer);
     snprintf(ret->note, sizeof ret->note, "%s", s->note);
+    describe_refused(s, ret);
     if (s->state != SERVER_OFF) {
         ret->n_differences = standby_shards_differences(s->shards);
         describe_dropped(s, ret);

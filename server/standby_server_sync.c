@@ -7,7 +7,8 @@
 #define CONNECT_MS 10000u
 #define ASK_EVERY_MS 2000u
 #define ASK_RISING_EVERY_MS 250u
-#define RISING_MS_MAX 40000u /* longer than a standby takes to seal its shards */
+#define COPY_IS_OF_USE_MS 10000u /* in sync for so long */
+#define RISING_MS_MAX 40000u     /* longer than a standby takes to seal its shards */
 
 /* --- what is written --- */
 
@@ -23,6 +24,7 @@ static void on_written(void *server)
     sync_note_write(&s->sync, s->job.err.status, clock_mono_ms());
     if (s->sync.state != SYNC_IN)
         return;
+    s->copies.in_sync_ms = clock_mono_ms();
     s->asked_ms = 0; /* if it is lost soon, it is asked before this psd goes on alone */
     log_line_info("standby %.63s is in sync", s->name);
     standby_server_order(s, SHARD_STANDBY_IN_SYNC);
@@ -163,8 +165,16 @@ static void step_sync(struct standby_server *s, uint64_t now_ms) ON_MAIN
     }
 }
 
+/* One that finds differing rows, or a record that it cannot read, does so before long. */
+static void forgive_copies(struct standby_server *s, uint64_t now_ms)
+{
+    if (s->sync.state == SYNC_IN && now_ms > s->copies.in_sync_ms + COPY_IS_OF_USE_MS)
+        s->copies.n = 0;
+}
+
 void standby_server_tick_sync(struct standby_server *s, uint64_t now_ms)
 {
+    forgive_copies(s, now_ms);
     step_sync(s, now_ms);
     check_follower(s, now_ms);
 }

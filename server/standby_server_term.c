@@ -259,7 +259,7 @@ static void note_other_data(struct standby_server *s, const struct claim *c) ON_
         log_line_error(
             "coord: %.100s is the primary there, and the data here is not that of its "
             "cluster: is the name behind the slash right? No worker is served; with "
-            "--standby %.100s this psd gives up its data and follows",
+            "--standby %.100s and an empty --data-dir this psd follows",
             c->primary, c->primary);
     s->has_other_data = true;
 }
@@ -330,6 +330,7 @@ static int read_terms(struct standby_server *s, struct err *err)
     if (standby_server_data_dir(s)[0] &&
         terms_read(s->config.files, standby_server_data_dir(s), s->n_shards, &s->terms, err))
         return err->status;
+    s->had_standby = s->terms.history && s->terms.peer[0];
     s->terms.ack = (enum terms_ack)s->config.settings->standby_ack;
     return 0;
 }

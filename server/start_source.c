@@ -10,6 +10,7 @@
 #include "common/number.h"
 #include "proto/placement.h"
 #include "server/recovery/timeline.h"
+#include "server/replication/terms.h"
 
 /* --- the options at, restore and no-restore --- */
 
@@ -107,6 +108,18 @@ static int recall(struct start_source *o, const struct start_source_config *conf
 
 /* --- sources --- */
 
+/* A pair's directory is not new, however little is in it: the other member knows its shards and its term. */
+static bool is_of_pair(const struct file_ops *files, const char *data_dir, uint32_t n_shards)
+{
+    struct terms terms = { 0 };
+    struct err unwanted;
+    const int status = terms_read(files, data_dir, n_shards, &terms, &unwanted);
+    const bool ret = status || terms.peer[0];
+
+    terms_deinit(&terms);
+    return ret;
+}
+
 /* psd has run there, as a package starts it, and has kept nothing: no layout is to be kept either. The directory is
  * left as it is; what begins is a new epoch. */
 static int pass_over_unused(struct start_source *o, const struct start_source_config *config,
@@ -119,7 +132,7 @@ static int pass_over_unused(struct start_source *o, const struct start_source_co
     if (restore_source_is_of(s, config->node, config->n_nodes, config->settings->shards))
         return 0;
     status = restore_source_is_unused(s, config->files, &unused, err);
-    if (status || !unused)
+    if (status || !unused || is_of_pair(config->files, s->data_dir, config->settings->shards))
         return status;
     log_line_info("%.200s holds no table and no record: taken as new, though a psd as node %u "
                   "of %u has run there",
@@ -170,7 +183,10 @@ void start_source_choose_shards(struct settings *settings, const struct file_ops
     if (restore_source_open(files, settings->data_dir, &newest, NULL, NULL, &own, &unwanted) ==
             0 &&
         restore_source_is_unused(&own, files, &unused, &unwanted) == 0)
-        n = !unused && (own.has_checkpoint || own.has_log) ? own.shards_per_node : 0;
+        n = (!unused || is_of_pair(files, settings->data_dir, settings->shards)) &&
+                    (own.has_checkpoint || own.has_log)
+                ? own.shards_per_node
+                : 0;
     restore_source_close(&own);
     if (n == 0 || n == settings->shards || n * n_nodes > PLACEMENT_N_SHARDS_MAX)
         return;

@@ -83,9 +83,11 @@ static void examine_standby(struct examination *e, const cJSON *node, const cJSO
     if (field_text(r, "refused")[0])
         say(e, PROBLEM, n,
             "it is a standby, and its primary %s, which lives, refuses it: %s. It asks again "
-            "every "
-            "2 s; mend that, and do not promote it",
-            primary, field_text(r, "refused"));
+            "every 2 s%s",
+            primary, field_text(r, "refused"),
+            strstr(field_text(r, "refused"), "psctl promote")
+                ? ""
+                : "; mend that, and do not promote it");
     else if (strcmp(state, "spare") == 0 || strcmp(state, "stopped") == 0)
         say(e, PROBLEM, n,
             "it is a standby and does not follow its primary %s: %s; if that one is dead, "
@@ -140,6 +142,10 @@ static void examine_replication(struct examination *e, const cJSON *node, double
     examine_audit(e, r, n);
     if (strcmp(field_text(r, "role"), "standby") == 0) {
         examine_standby(e, node, r, n);
+        return;
+    }
+    if (field_text(r, "refused")[0]) {
+        say(e, PROBLEM, n, "it refuses a standby: %s", field_text(r, "refused"));
         return;
     }
     if (!r || !peer[0] || field_is_true(r, "in_sync"))

@@ -61,7 +61,9 @@ int render_health(const struct node_report *node, char *ret_sentence, size_t n_b
         snprintf(ret_sentence, n_bytes, "%s", node->standby.wait);
         return -1;
     }
-    if (node->standby.is_missing && node->standby.gone_unix_ms) {
+    if (node->standby.refusal[0]) {
+        snprintf(ret_sentence, n_bytes, "ok, but %s", node->standby.refusal);
+    } else if (node->standby.is_missing && node->standby.gone_unix_ms) {
         clock_utc_text(node->standby.gone_unix_ms, since);
         snprintf(ret_sentence, n_bytes,
                  "ok, but standby %s is gone since %s: a failure of this node may lose pushes",

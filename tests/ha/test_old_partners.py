@@ -116,7 +116,7 @@ def test_an_older_standby_that_cannot_read_a_record_copies_ever_more_rarely(memb
                       "--progress-every", "100ms")
     wait_for("a record that it cannot read", lambda: old.says("a record of an unknown type"), 60)
     wait_for("the refusal", lambda: primary.says("copies were of no use before long"), 60)
-    wait_for("its reason", lambda: old.says("is the standby an older psd"), 30)
+    wait_for("its reason", lambda: old.says("the standby's log has the reason"), 30)
     n_lines = len(lines(primary, " warn ", " info "))
     time.sleep(6)  # in which it would copy five times more
     assert len(lines(primary, COPIES)) == 3

@@ -4,6 +4,7 @@ import contextlib
 import re
 import shutil
 import subprocess
+import time
 import urllib.request
 
 import pytest
@@ -114,18 +115,55 @@ def test_a_standby_that_is_away_for_longer_than_its_log_copies(pair, counter, by
     worker.check()
 
 
-def test_a_primary_that_comes_back_with_an_empty_disk_is_not_copied(pair, counter):
-    """Its standby has the only copy."""
+def test_copies_of_use_are_not_counted(pair):
+    """Each of them was in sync for a while: the fourth one begins at once, too."""
     p = pair()
+    for _ in range(4):
+        time.sleep(10.5)
+        kill(p.standby)
+        shutil.rmtree(p.standby.data)
+        p.standby.start("--standby", p.primary.address)
+        p.await_in_sync()
+    copied = f"standby {p.standby.address} copies the newest restore point"
+    assert p.primary.log.read_text().count(copied) == 5 and not p.primary.says("is refused")
+
+
+@pytest.mark.parametrize("is_named", [False, True], ids=["alone", "etcd"])
+def test_a_primary_that_comes_back_with_an_empty_disk_is_not_copied(pair, counter, etcd, is_named):
+    """Its standby has the only copy. With etcd it has a history of its own from its start on, as where etcd has lost the claim."""
+    p = pair(*(["--coord", etcd.url()] if is_named else []))
     worker = counter(p)
     worker.push_on()
     before = worker.ask("stop")
+    if is_named:  # a stop, and not a kill: what it has received goes to its disk
+        p.standby.proc.terminate()
+        assert p.standby.proc.wait(60) == 0
     kill(p.primary)
     shutil.rmtree(p.primary.data)
-    p.primary.start()
-    said = f"data directory knows of no standby, and {p.standby.address} has a primary's data"
-    wait_for("the refusal", lambda: p.primary.says(said) and p.standby.says(said), 30)
-    assert p.standby.replication()["state"] == "spare"
-    p.fail_over()
+    other = ["--coord", etcd.url()] if is_named else []
+    said = f"primary {p.primary.address} has no data of this pair, and standby {p.standby.address} has it"
+    for start in range(2):  # the second one finds a TERMS of the first one
+        p.primary.start(*other)
+        if is_named and start == 0:
+            p.standby.start("--standby", p.primary.address, *other)
+        wait_for("the refusal", lambda n=start: p.primary.log.read_text().count(said) > n and p.standby.says(said), 30)
+        assert p.standby.replication()["state"] == "spare"
+        wait_for("the standby's doctor", lambda: said in p.standby.psctl("doctor", "--every", "100ms").stdout, 20)
+        assert "do not promote" not in p.standby.psctl("doctor", "--every", "100ms").stdout
+        wait_for("the primary's health", lambda: said in p.primary.status().get("health", ""), 20)
+        status = p.primary.status()
+        assert status["healthy"] and status["health"].startswith(f"ok, but {said}"), status
+        assert status["replication"]["peer"] == p.standby.address and status["replication"]["missing"], status
+        assert said in p.primary.psctl("why").stdout
+        assert f"it refuses a standby: {said}" in p.primary.psctl("doctor", "--every", "100ms").stdout
+        assert p.standby.address in p.primary.psctl("cluster").stdout
+        if start == 0:
+            kill(p.primary)
+    if is_named:
+        kill(p.primary)
+        wait_for("the promotion", lambda: p.standby.psctl("promote", "--accept-loss").returncode == 0, 20)
+        p.primary, p.standby = p.standby, p.primary
+    else:
+        p.fail_over()
     end = counter(p).ask("stop")
     assert end["lowest"] == end["highest"] == before["pushed"] + end["pushed"], (before, end)

@@ -72,6 +72,19 @@ def test_a_psd_that_rose_says_that_its_standby_is_gone_and_is_switched_once_it_i
     assert "ack got" in (p.standby.data / "TERMS").read_text()
 
 
+def test_a_standby_is_gone_though_another_psd_asks(pair, member):
+    """Whom the primary refuses is not the one that has gone."""
+    p = pair(*HTTP)
+    kill(p.standby)
+    stranger = member("c", "--memory-max", "64M", "--standby", p.primary.address)
+    wait_for("its refusal", lambda: "could not hold the primary's rows" in log(stranger), 30)
+    gone = f"ok, but standby {p.standby.address} is gone since "
+    wait_for("the sentence", lambda: page(p.primary, "/healthz")[1].startswith(gone), 30)
+    for _ in range(40):  # it asks every 2 s
+        assert page(p.primary, "/healthz")[1].startswith(gone)
+        time.sleep(0.1)
+
+
 def test_a_standby_that_is_silent_is_gone_since_its_last_word(pair):
     p = pair("--standby-ack", "no", *HTTP, state="following")
     assert p.primary.status()["replication"]["gone_unix_ms"] == 0
@@ -117,6 +130,25 @@ def test_both_of_a_pair_are_started_at_once(member):
     refused(standby, primary, "psd is not ready yet: the coordination service has to say who is the primary: etcd at ")
     assert "it is asked again every 2 s" in standby.status()["health"]
     assert "restoring" not in log(primary) and "is stopping" not in log(primary) + log(standby)
+
+
+def test_a_pair_without_a_table_keeps_its_shards_and_its_place(tmp_path):
+    """Its primary is started again without --shards: nothing is in its directory but TERMS."""
+    primary, standby = (Member(tmp_path / name, port) for name, port in zip("ab", free_ports(2)))
+    try:
+        primary.start("--shards", "1")
+        primary.await_ready()
+        standby.start("--shards", "1", "--standby", primary.address)
+        wait_for("a standby in sync", lambda: standby.replication().get("in_sync"), 60)
+        kill(primary)
+        primary.start()
+        wait_for("its return", lambda: primary.proc.poll() is not None or primary.replication().get("in_sync"), 60)
+        assert primary.proc.poll() is None and "taken as new" not in log(primary), log(primary)
+        assert len(primary.status()["shards"]) == 1
+    finally:
+        for m in (primary, standby):
+            if m.proc and m.proc.poll() is None:
+                kill(m)
 
 
 # --- the metric ---
