@@ -82,10 +82,10 @@ struct standby_view {
     bool is_refused;   /* a psd is there, and did not want this one when it was asked last */
     bool is_promoting; /* a promotion is under way, or is to begin */
     bool in_sync;      /* all that the primary acknowledges is here, as far as is known */
-    bool may_lack;     /* what the primary has acknowledged: a person's promotion accepts a loss */
-    bool is_unheard;   /* it was in sync, and has not followed since its own start */
-    bool is_exact;     /* the shards are what the primary's were: a checkpoint may be taken */
-    uint64_t term;     /* of the primary that was followed last */
+    bool may_lack; /* what the primary has acknowledged: a person's promotion accepts a loss */
+    bool is_unheard; /* it was in sync, and has not followed since its own start */
+    bool is_exact;   /* the shards are what the primary's were: a checkpoint may be taken */
+    uint64_t term;   /* of the primary that was followed last */
     uint64_t lag_records, lag_ms;
     uint64_t since_unix_ms;          /* in this state */
     uint64_t n_bytes, n_total_bytes; /* COPYING */

@@ -412,18 +412,19 @@ static void see_shards(const struct standby *s, struct standby_view *ret) ON_MAI
 
 void standby_see(const struct standby *s, struct standby_view *ret)
 {
-    *ret = (struct standby_view){ .state = s->state,
-                                  .is_answering = standby_is_answering(s),
-                                  .is_refused = s->is_refused,
-                                  .is_promoting = s->is_promoting,
-                                  .in_sync = standby_noted_sync(s),
-                                  .may_lack = !standby_noted_sync(s) || standby_lacks_by_claim(s),
-                                  .is_unheard = s->ended_in_sync,
-                                  .term = s->term ? s->term : standby_noted_term(s),
-                                  .since_unix_ms = s->since_unix_ms,
-                                  .n_bytes = s->is_working ? s->found.n_bytes : s->copy.n_bytes,
-                                  .n_total_bytes = s->is_working ? s->found.n_total_bytes
-                                                                 : s->copy.n_total_bytes };
+    *ret =
+        (struct standby_view){ .state = s->state,
+                               .is_answering = standby_is_answering(s),
+                               .is_refused = s->is_refused,
+                               .is_promoting = s->is_promoting,
+                               .in_sync = standby_noted_sync(s),
+                               .may_lack = !standby_noted_sync(s) || standby_lacks_by_claim(s),
+                               .is_unheard = s->ended_in_sync,
+                               .term = s->term ? s->term : standby_noted_term(s),
+                               .since_unix_ms = s->since_unix_ms,
+                               .n_bytes = s->is_working ? s->found.n_bytes : s->copy.n_bytes,
+                               .n_total_bytes = s->is_working ? s->found.n_total_bytes
+                                                              : s->copy.n_total_bytes };
     if (s->state != STANDBY_PROMOTING || !s->config.coordination ||
         !coordination_is_waiting(s->config.coordination, ret->why))
         snprintf(ret->why, sizeof ret->why, "%s", s->why);

@@ -66,8 +66,8 @@ static int compare(const char *primary, const char *standby, struct err *err)
         if (a != b || memcmp(primary, standby, a) != 0)
             return err_set(
                 err, PS_ECLUSTER,
-                "the standby has %.*s, the primary %.*s: give both the same settings",
-                (int)b, standby, (int)a, primary);
+                "the standby has %.*s, the primary %.*s: give both the same settings", (int)b,
+                standby, (int)a, primary);
         primary = next_primary;
         standby = next_standby;
     }

@@ -168,8 +168,7 @@ static void a_standby_that_was_asked_names_its_silent_primary(void **state)
         "[" ANSWER("0", "x:1", "standby", "spare", "3", "a:1", "false",
                    "{\"what\":\"standby\",\"who\":\"a:1\",\"why\":\"a:1 is "
                    "asked to be followed\"},{\"what\":\"coordination\",\"who\":"
-                   "\"etcd://e/p\",\"why\":\"it does not answer\"}") "," SILENT("0",
-                                                                           "a:1") "]",
+                   "\"etcd://e/p\",\"why\":\"it does not answer\"}") "," SILENT("0", "a:1") "]",
         &summary);
 
     (void)state;
