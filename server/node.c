@@ -454,7 +454,7 @@ static void on_promoted(void *node)
     enter_main();
     group_view_show_map(n->groups, true);
     n->state = NODE_STARTING;
-    if (standby_server_begin_promoted(n->standbys, &err))
+    if (standby_server_begin_promoted(n->standbys, standby_is_handed_over(n->standby), &err))
         fail(n, &err);
 }
 

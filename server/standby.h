@@ -82,15 +82,17 @@ struct standby_view {
     bool is_refused;   /* a psd is there, and did not want this one when it was asked last */
     bool is_promoting; /* a promotion is under way, or is to begin */
     bool in_sync;      /* all that the primary acknowledges is here, as far as is known */
-    bool is_exact;     /* the shards are what the primary's were: a checkpoint may be taken */
-    uint64_t term;     /* of the primary that was followed last */
+    bool may_lack; /* what the primary has acknowledged: a person's promotion accepts a loss */
+    bool is_unheard; /* it was in sync, and has not followed since its own start */
+    bool is_exact;   /* the shards are what the primary's were: a checkpoint may be taken */
+    uint64_t term;   /* of the primary that was followed last */
     uint64_t lag_records, lag_ms;
     uint64_t since_unix_ms;          /* in this state */
     uint64_t n_bytes, n_total_bytes; /* COPYING */
     char why[COORDINATION_WAIT_MAX]; /* what it waits for, as a sentence; "": it follows */
     char note[200];                  /* what operators should know; "": nothing */
     char hindrance
-        [160]; /* why it does not take over from a silent primary; "": it may, or does not have to */
+        [COORDINATION_WAIT_MAX]; /* why it does not take over from a silent primary; "": it may, or does not have to */
 };
 
 /* PS_ESETTING and a sentence: config->primary is no address, or this psd's own. */
@@ -104,6 +106,9 @@ void standby_rebuilt(struct standby *s, const struct start_result *result) ON_MA
 void standby_tick(struct standby *s, uint64_t now_ms) ON_MAIN;
 
 void standby_see(const struct standby *s, struct standby_view *ret) ON_MAIN;
+
+/* The promotion that is under way, or done, is a switch: the old primary restarts as the standby. */
+bool standby_is_handed_over(const struct standby *s) ON_MAIN;
 
 /* As operators see it. */
 void standby_report(const struct standby *s, const char *primary, struct stats_standby *ret)

@@ -326,6 +326,7 @@ static int read_directory(struct standby *s, struct err *err)
         s->terms.n_shards = standby_n_shards(s);
     }
     s->was_standby = s->terms.role == TERMS_STANDBY;
+    s->ended_in_sync = s->was_standby && s->terms.in_sync;
     s->terms.in_sync = false; /* the primary may have gone on alone since this psd's end */
     if (!status)
         status = log_end_read(s->config.files, data_dir, standby_n_shards(s), &s->epoch,
@@ -411,16 +412,19 @@ static void see_shards(const struct standby *s, struct standby_view *ret) ON_MAI
 
 void standby_see(const struct standby *s, struct standby_view *ret)
 {
-    *ret = (struct standby_view){ .state = s->state,
-                                  .is_answering = standby_is_answering(s),
-                                  .is_refused = s->is_refused,
-                                  .is_promoting = s->is_promoting,
-                                  .in_sync = standby_noted_sync(s),
-                                  .term = s->term ? s->term : standby_noted_term(s),
-                                  .since_unix_ms = s->since_unix_ms,
-                                  .n_bytes = s->is_working ? s->found.n_bytes : s->copy.n_bytes,
-                                  .n_total_bytes = s->is_working ? s->found.n_total_bytes
-                                                                 : s->copy.n_total_bytes };
+    *ret =
+        (struct standby_view){ .state = s->state,
+                               .is_answering = standby_is_answering(s),
+                               .is_refused = s->is_refused,
+                               .is_promoting = s->is_promoting,
+                               .in_sync = standby_noted_sync(s),
+                               .may_lack = !standby_noted_sync(s) || standby_lacks_by_claim(s),
+                               .is_unheard = s->ended_in_sync,
+                               .term = s->term ? s->term : standby_noted_term(s),
+                               .since_unix_ms = s->since_unix_ms,
+                               .n_bytes = s->is_working ? s->found.n_bytes : s->copy.n_bytes,
+                               .n_total_bytes = s->is_working ? s->found.n_total_bytes
+                                                              : s->copy.n_total_bytes };
     if (s->state != STANDBY_PROMOTING || !s->config.coordination ||
         !coordination_is_waiting(s->config.coordination, ret->why))
         snprintf(ret->why, sizeof ret->why, "%s", s->why);
@@ -428,6 +432,11 @@ void standby_see(const struct standby *s, struct standby_view *ret)
     standby_describe_hindrance(s, ret->hindrance, sizeof ret->hindrance);
     if (s->is_loaded)
         see_shards(s, ret);
+}
+
+bool standby_is_handed_over(const struct standby *s)
+{
+    return s->promises & STANDBY_HANDED_OVER;
 }
 
 /* --- the end --- */

@@ -441,12 +441,26 @@ void standby_adopt(struct standby *s)
     terms_adopt(&s->terms, &s->theirs);
     s->terms.timeline = s->epoch;
     s->terms.role = TERMS_STANDBY;
-    s->terms.in_sync = s->was_in_sync = false;
+    s->terms.in_sync = s->was_in_sync = s->ended_in_sync = false;
     snprintf(s->terms.peer, sizeof s->terms.peer, "%.127s", s->config.primary);
     standby_start_job(s, standby_write_terms, on_adopted);
 }
 
 /* --- promotion --- */
+
+static int refuse_loss(const struct standby *s, struct err *err) ON_MAIN
+{
+    if (s->ended_in_sync)
+        return err_set(err, -ENODATA,
+                       "promote: this standby was in sync with %s, and has not followed it "
+                       "since its own start, so it does not know whether it has all: "
+                       "--accept-loss goes on with what it has",
+                       s->config.primary);
+    return err_set(err, -ENODATA,
+                   "promote: this standby was not in sync with %s: what the primary "
+                   "acknowledged last may be missing; --accept-loss goes on without it",
+                   s->config.primary);
+}
 
 static int check_promotion(const struct standby *s, unsigned promises, struct err *err) ON_MAIN
 {
@@ -470,10 +484,7 @@ static int check_promotion(const struct standby *s, unsigned promises, struct er
             "nobody becomes the primary: nothing is changed, promote once it does");
     if ((!standby_noted_sync(s) || standby_lacks_by_claim(s)) &&
         !(promises & (STANDBY_ACCEPT_LOSS | STANDBY_BY_ITSELF | STANDBY_HANDED_OVER)))
-        return err_set(err, -ENODATA,
-                       "promote: this standby was not in sync with %s: what the primary "
-                       "acknowledged last may be missing; --accept-loss goes on without it",
-                       s->config.primary);
+        return refuse_loss(s, err);
     return 0;
 }
 

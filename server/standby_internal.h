@@ -37,7 +37,8 @@ struct standby {
     bool wants_copy;                      /* whatever the two logs have in common */
     bool was_standby;                     /* what is in the directory is a copy of somebody's */
     bool has_cluster;                     /* cluster_file.h */
-    bool was_in_sync; /* with the primary that it follows, in this run, as that one says */
+    bool was_in_sync;   /* with the primary that it follows, in this run, as that one says */
+    bool ended_in_sync; /* the run before, as a standby; this one has not followed yet */
     uint64_t followed_term;
     uint64_t take_over_ms;       /* the next try */
     uint64_t ticked_ms, woke_ms; /* the tick before; after this psd's own pause */

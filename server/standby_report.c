@@ -39,7 +39,7 @@ static void describe(const struct standby_view *v, const char *primary, char *ds
                  v->n_bytes, v->n_total_bytes);
         break;
     case STANDBY_REBUILDING:
-        snprintf(dst, dst_bytes, "%sthe shards are loaded", rises);
+        snprintf(dst, dst_bytes, "%sthe shards load", rises);
         break;
     case STANDBY_FOLLOWING:
         snprintf(dst, dst_bytes, "%s", v->why);
@@ -65,6 +65,8 @@ void standby_report(const struct standby *s, const char *primary, struct stats_s
                                    .lag_records = v.lag_records,
                                    .lag_ms = v.lag_ms,
                                    .wait_since_unix_ms = v.since_unix_ms };
+    ret->promote_loses = v.may_lack;
+    ret->is_unheard = v.is_unheard;
     ret->is_rising = v.state >= STANDBY_SEALING;
     if (v.state == STANDBY_DIALLING && v.is_refused && !v.is_promoting)
         snprintf(ret->refusal, sizeof ret->refusal, "%.255s", v.why);

@@ -78,6 +78,8 @@ struct standby_server {
     bool accepts_loss;  /* a person has said that this psd serves without what it lacks */
     uint64_t peer_term; /* older: the newest term of this psd that the peer knows */
     bool had_standby;   /* TERMS, as this start found it, names one */
+    bool
+        is_handed_over; /* at the start: the peer was the primary, and ends to follow this psd */
     bool has_begun;     /* a term of this run is in `terms` */
     void (*begun)(struct standby_server *s, const struct err *err); /* NULL: nobody waits */
     struct coordination *coordination; /* owned; NULL: TERMS alone decides */

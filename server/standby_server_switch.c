@@ -48,6 +48,11 @@ static int refuse_gone(const struct standby_server *s, struct err *err) ON_MAIN
     char since[CLOCK_TEXT_MAX];
 
     clock_utc_text(standby_server_gone_unix_ms(s), since);
+    if (s->is_handed_over && !s->gone_ms && !s->is_followed)
+        return err_set(err, -ENODATA,
+                       "switch: %.100s has handed over at %s, and restarts as the standby: try "
+                       "again in some seconds; if no psd runs there, start it",
+                       s->terms.peer, since);
     return err_set(
         err, -ENODATA,
         "switch: standby %.100s is gone since %s: start psd there, and switch once it "

@@ -335,10 +335,12 @@ static int read_terms(struct standby_server *s, struct err *err)
     return 0;
 }
 
-int standby_server_begin_promoted(struct standby_server *s, struct err *err)
+int standby_server_begin_promoted(struct standby_server *s, bool is_handed_over,
+                                  struct err *err)
 {
     if (read_terms(s, err))
         return err->status;
+    s->is_handed_over = is_handed_over;
     s->has_begun = true;
     s->state = SERVER_SERVING;
     log_serving(s);

@@ -58,12 +58,16 @@ static int compare(const char *primary, const char *standby, struct err *err)
         const char *next_primary, *next_standby;
         const size_t a = word(primary, &next_primary), b = word(standby, &next_standby);
 
+        if (!a || !b)
+            return err_set(err, PS_ECLUSTER,
+                           "the %s has %.*s, and the %s has none: give both the same settings",
+                           b ? "standby" : "primary", (int)(a + b), b ? standby : primary,
+                           b ? "primary" : "standby");
         if (a != b || memcmp(primary, standby, a) != 0)
             return err_set(
                 err, PS_ECLUSTER,
-                "the standby has %.*s, the primary %.*s: give both the same settings",
-                b ? (int)b : 7, b ? standby : "no more", a ? (int)a : 7,
-                a ? primary : "no more");
+                "the standby has %.*s, the primary %.*s: give both the same settings", (int)b,
+                standby, (int)a, primary);
         primary = next_primary;
         standby = next_standby;
     }

@@ -76,6 +76,6 @@ void standby_describe_hindrance(const struct standby *s, char *dst, size_t n_byt
     if (coordination_is_there(s->config.coordination) &&
         (standby_is_named(s) || standby_is_claimed(s)))
         return;
-    snprintf(dst, n_bytes, "%.40s is silent, and this standby does not take over: %s",
+    snprintf(dst, n_bytes, "%s is silent, and this standby does not take over: %s",
              s->config.primary, claim_fault(s));
 }

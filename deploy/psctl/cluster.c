@@ -243,6 +243,28 @@ static void add_member_of(cJSON *list, const cJSON *answer)
     cJSON_AddItemToArray(list, member);
 }
 
+/* Of a primary that restores its data: "87 %"; "": how far it is is not known. NULL: it does not restore any. */
+static const char *restored(const cJSON *primary, char dst[static FIELD_CELL_MAX])
+{
+    const cJSON *r = field_child(field_child(primary, "status"), "restoring");
+    const double total = field_number(r, "total_bytes");
+
+    dst[0] = '\0';
+    if (r && total > 0)
+        snprintf(dst, FIELD_CELL_MAX, "%.0f %%",
+                 floor(100 * fmin(field_number(r, "bytes") / total, 1)));
+    return r ? dst : NULL;
+}
+
+/* The standby that was asked is the only one that its own handshake names: its primary is its peer. */
+static const char *known_primary(const struct group *known, const cJSON *standby)
+{
+    const cJSON *r = field_child(field_child(standby, "status"), "replication");
+
+    return standby && strcmp(known->primary, address_of(standby)) == 0 ? field_text(r, "peer")
+                                                                       : known->primary;
+}
+
 /* What the primary says. Without one what was known before, of etcd or of another node, and what the standby has last
  * heard. */
 static cJSON *group_summary(const struct group *known, uint32_t number, const cJSON *members)
@@ -252,11 +274,16 @@ static cJSON *group_summary(const struct group *known, uint32_t number, const cJ
     const cJSON *r =
         field_child(field_child(primary ? primary : standby, "status"), "replication");
     cJSON *group = cJSON_CreateObject(), *list, *waits;
+    char cell[FIELD_CELL_MAX];
+    const char *share = restored(primary, cell);
 
     cJSON_AddNumberToObject(group, "group", number);
     cJSON_AddBoolToObject(group, "serves",
                           field_is_true(field_child(primary, "status"), "ready"));
-    cJSON_AddStringToObject(group, "primary", primary ? address_of(primary) : known->primary);
+    if (share)
+        cJSON_AddStringToObject(group, "restored", share);
+    cJSON_AddStringToObject(group, "primary",
+                            primary ? address_of(primary) : known_primary(known, standby));
     cJSON_AddStringToObject(group, "standby",
                             standby ? address_of(standby)
                             : r     ? field_text(r, "peer")
@@ -367,6 +394,60 @@ static void add_line(struct text_grid *g, const cJSON *group)
     text_grid_add(g, "%s", versions);
 }
 
+/* Who may serve, of a group that nobody serves. */
+static void print_hope(const cJSON *group, FILE *out)
+{
+    const double number = field_number(group, "group");
+    const char *share = field_text(group, "restored");
+
+    if (field_is_true(group, "serves"))
+        return;
+    if (field_child(group, "restored"))
+        fprintf(out, "group %.0f: the primary restores its data%s%s%s: wait\n", number,
+                share[0] ? " (" : "", share, share[0] ? ")" : "");
+    /* A claim without a standby, or a node alone: one that is not in sync would not be found here. */
+    else if (!field_text(group, "standby")[0])
+        fprintf(
+            out,
+            "group %.0f: no standby is known that may take over: start the primary again, or "
+            "promote a standby (psctl promote --server HOST:PORT)\n",
+            number);
+}
+
+static bool is_standby(const cJSON *group, const char *address)
+{
+    const cJSON *member;
+
+    cJSON_ArrayForEach(member, field_child(group, "members"))
+    {
+        if (strcmp(field_text(member, "address"), address) == 0)
+            return strcmp(field_text(member, "role"), "standby") == 0;
+    }
+    return false;
+}
+
+/* The name of a wait is not that of a role: a primary waits for its standby, and a standby for its primary. */
+static void print_wait(const cJSON *group, const cJSON *wait, FILE *out)
+{
+    const char *what = field_text(wait, "what"), *who = field_text(wait, "who");
+    const bool is_pair = strcmp(what, "standby") == 0;
+    const bool is_own = strcmp(what, "restore") == 0;
+
+    fprintf(out, "group %.0f: ", field_number(group, "group"));
+    field_put(out, "", field_text(wait, "member"), "");
+    if (is_pair || is_own || strcmp(what, "coordination") == 0) {
+        field_put(out, " waits for ",
+                  is_pair && is_standby(group, field_text(wait, "member")) ? "primary" : what,
+                  "");
+        if (!is_own && strcmp(who, "none") != 0)
+            field_put(out, " ", who, "");
+    } else {
+        field_put(out, ": ", what, "");
+        field_put(out, ", ", who, "");
+    }
+    field_put(out, ": ", field_text(wait, "why"), "\n");
+}
+
 static void print_group_lines(const cJSON *group, FILE *out)
 {
     const double number = field_number(group, "group");
@@ -380,13 +461,7 @@ static void print_group_lines(const cJSON *group, FILE *out)
         field_put(out, "", field_text(item, "address"), " does not answer: ");
         field_put(out, "", field_text(item, "error"), "\n");
     }
-    /* A claim without a standby, or a node alone: one that is not in sync would not be found here. */
-    if (!field_is_true(group, "serves") && !field_text(group, "standby")[0])
-        fprintf(
-            out,
-            "group %.0f: no standby is known that may take over: start the primary again, or "
-            "promote a standby (psctl promote --server HOST:PORT)\n",
-            number);
+    print_hope(group, out);
     if (field_text(group, "standby_state")[0]) {
         fprintf(out, "group %.0f: ", number);
         field_put(out, "", field_text(group, "standby"), " is its standby: ");
@@ -396,14 +471,7 @@ static void print_group_lines(const cJSON *group, FILE *out)
             field_number(group, "lag_records"),
             NUMBER_PLURAL(field_number(group, "lag_records")), field_number(group, "lag_ms"));
     }
-    cJSON_ArrayForEach(item, field_child(group, "waits"))
-    {
-        fprintf(out, "group %.0f: ", number);
-        field_put(out, "", field_text(item, "member"), ": ");
-        field_put(out, "", field_text(item, "what"), ", ");
-        field_put(out, "", field_text(item, "who"), ": ");
-        field_put(out, "", field_text(item, "why"), "\n");
-    }
+    cJSON_ArrayForEach(item, field_child(group, "waits")) print_wait(group, item, out);
 }
 
 void cluster_print(const cJSON *summary, const struct terminal *terminal, FILE *out)

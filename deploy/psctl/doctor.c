@@ -91,9 +91,12 @@ static void examine_standby(struct examination *e, const cJSON *node, const cJSO
     else if (strcmp(state, "spare") == 0 || strcmp(state, "stopped") == 0)
         say(e, PROBLEM, n,
             "it is a standby and does not follow its primary %s: %s; if that one is dead, "
-            "psctl "
-            "promote makes this one the primary",
-            primary, field_text(node, "health"));
+            "psctl promote%s makes this one the primary%s",
+            primary, field_text(node, "health"),
+            field_is_true(r, "promote_loses") ? " --accept-loss" : "",
+            field_is_true(r, "unheard") ? " (it has not followed since its own start, so it "
+                                          "does not know whether it has all)"
+                                        : "");
     else if (strcmp(state, "following") == 0)
         say(e, WARNING, n,
             "it is a standby and not in sync with its primary %s: %.0f record%s behind (with "

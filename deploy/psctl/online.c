@@ -373,6 +373,17 @@ static char *other_node(const char *json)
     return copy;
 }
 
+/* Only a primary that lives can hand over. */
+static int fail_to_switch(const struct group *known, const struct err *err)
+{
+    fprintf(stderr,
+            "psctl: %s%s; a primary that does not answer cannot hand over: its standby%s%s "
+            "becomes the primary by psctl promote there\n",
+            err->text, cluster_query_hint(err->status), known->standby[0] ? " " : "",
+            known->standby);
+    return EXIT_FAILED;
+}
+
 int online_switch(const struct options *o, const char *const *words, uint32_t n_words)
 {
     char server[MESSAGE_ADDRESS_MAX], *json = NULL, *other = NULL;
@@ -388,7 +399,10 @@ int online_switch(const struct options *o, const char *const *words, uint32_t n_
         free(json);
         json = NULL;
         if (ask(o, server, "switch", "", &json, &err) != 0)
-            return fail_with(&err);
+            return err.status == -ECONNREFUSED || err.status == -ETIMEDOUT ||
+                           err.status == -EHOSTUNREACH
+                       ? fail_to_switch(&group, &err)
+                       : fail_with(&err);
         other = other_node(json);
         if (!other)
             break;

@@ -57,7 +57,8 @@ static void put_replication(struct text_output *s, const cJSON *r)
                 NUMBER_PLURAL(field_number(r, "standby_lag_records")),
                 field_number(r, "standby_lag_ms"));
     if (field_number(r, "gone_unix_ms") > 0)
-        fprintf(s->out, ", gone for %s",
+        fprintf(s->out, ", %s for %s",
+                strcmp(field_text(r, "state"), "no standby") == 0 ? "gone" : "silent",
                 field_format_lasting(cell, s->clock_unix_ms - field_number(r, "gone_unix_ms")));
     fprintf(s->out, ", term %.0f\n", field_number(r, "term"));
 }

@@ -43,7 +43,7 @@ int render_health(const struct node_report *node, char *ret_sentence, size_t n_b
             snprintf(ret_sentence, n_bytes, "shard %" PRIu32 " has not reported yet", i);
             return -1;
         }
-        if (age_ms > RENDER_STUCK_MS) {
+        if (age_ms > RENDER_STUCK_MS && !node->restore.is_on) { /* one that loads makes none */
             snprintf(ret_sentence, n_bytes,
                      "shard %" PRIu32 " is stuck: its last report is %" PRIu64 " ms old",
                      shard->shard, age_ms);
@@ -66,8 +66,9 @@ int render_health(const struct node_report *node, char *ret_sentence, size_t n_b
     } else if (node->standby.is_missing && node->standby.gone_unix_ms) {
         clock_utc_text(node->standby.gone_unix_ms, since);
         snprintf(ret_sentence, n_bytes,
-                 "ok, but standby %s is gone since %s: a failure of this node may lose pushes",
-                 node->standby.peer, since);
+                 "ok, but standby %s is %s since %s: a failure of this node may lose pushes",
+                 node->standby.peer,
+                 strcmp(node->standby.state, "no standby") == 0 ? "gone" : "silent", since);
     } else if (node->standby.is_missing)
         snprintf(ret_sentence, n_bytes,
                  "ok, but standby %s is not in sync: a failure of this node may lose pushes",

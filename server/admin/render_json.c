@@ -413,6 +413,8 @@ static void put_replication(struct json *j, const struct stats_standby *standby)
     json_u64(j, "standby_lag_ms", standby->lag_ms);
     json_u64(j, "differences", standby->n_differences);
     json_bool(j, "missing", standby->is_missing);
+    json_bool(j, "promote_loses", standby->promote_loses);
+    json_bool(j, "unheard", standby->is_unheard);
     json_text(j, "refused", standby->refusal);
     json_u64(j, "gone_unix_ms", standby->gone_unix_ms);
     json_text(j, "note", standby->note);

@@ -173,6 +173,8 @@ struct stats_standby {
     char peer[128]; /* its address; "": none is known */
     uint64_t term;
     bool in_sync;
+    bool promote_loses; /* of a standby: psctl promote wants --accept-loss here; */
+    bool is_unheard;    /* it was in sync, but has not followed since its own start */
     bool is_missing; /* a standby is known, and is not in sync; with ack no: does not follow */
     /* Between two primaries: a standby that becomes one (`term` is its own already), or a primary that hands over. */
     bool is_rising;

@@ -94,6 +94,26 @@ def test_a_standby_that_is_silent_is_gone_since_its_last_word(pair):
     wait_for("its word", lambda: not p.primary.status()["replication"]["gone_unix_ms"], 20)
 
 
+def test_a_standby_that_was_restarted_says_that_it_does_not_know_whether_it_has_all(pair):
+    p = pair(*HTTP)
+    kill(p.primary)
+    kill(p.standby)
+    p.standby.start()
+    wait_for("its doubt", lambda: p.standby.replication().get("unheard"), 20)
+    said = p.standby.psctl("promote", "--the-other-is-dead")
+    assert said.returncode == 1 and "has not followed it since its own start" in said.stderr, said.stderr
+    assert "psctl promote --accept-loss makes this one the primary" in doctor(p.standby)
+
+
+def test_right_after_a_switch_the_old_primary_is_said_to_restart(pair):
+    p = pair(*HTTP)
+    old, new = p.primary, p.standby
+    assert old.psctl("switch").returncode == 0
+    kill(old)  # before it follows
+    said = new.psctl("switch")
+    assert said.returncode == 1 and re.search(f"{old.address} has handed over at {UTC}, and restarts as the standby", said.stderr), said.stderr
+
+
 # --- refusals ---
 
 def refused(member, primary, says):

@@ -154,7 +154,7 @@ REFUSED = [
     (("--memory-max", "128M"), ("--memory-max", "64M"), "could not hold the primary's rows", "could not hold"),
     ((), ("--memory-max", "64M"), "the primary 0 (no limit): it could not hold the primary's rows", "could not hold"),
     (("--token-file", "token"), ("--token-file", "other"), "token", "token"),
-    ((), ("--coord", "etcd://127.0.0.1:9/prod"), "coord=prod, the primary no more", "coord=prod"),
+    ((), ("--coord", "etcd://127.0.0.1:9/prod"), "the standby has coord=prod, and the primary has none: ", "coord=prod"),
     ((), ("--cluster", "10.0.0.1:7070,10.0.0.2:7070", "--node", "0", "--advertise", "10.0.0.1:7070"), "of cluster", None),
 ]
 

@@ -354,6 +354,9 @@ static void health_is_red_when_a_shard_is_stuck_or_a_checkpoint_failed(void **st
     f.node.clock_mono_ms += RENDER_STUCK_MS;
     assert_int_equal(render_health(&f.node, sentence, sizeof sentence), -1);
     assert_non_null(strstr(sentence, "shard 2 is stuck"));
+    f.node.restore.is_on = true; /* a shard that loads makes no report */
+    assert_int_equal(render_health(&f.node, sentence, sizeof sentence), 0);
+    f.node.restore.is_on = false;
     f.node.clock_mono_ms = 10000;
     f.node.n_shards = 3;
     assert_int_equal(render_health(&f.node, sentence, sizeof sentence), -1);

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,6 +127,58 @@ static void a_claim_without_a_standby_says_that_nobody_takes_over(void **state)
     }
 }
 
+/* A promotion there would lose what the primary is about to serve. */
+static void a_primary_that_restores_its_data_is_waited_for(void **state)
+{
+    static const struct groups lonely = { .n = 1, .items = { { 0, false, "a:1", "" } } };
+    static const struct {
+        const char *restoring, *line;
+    } cases[] = {
+        { "\"bytes\":879,\"total_bytes\":1000",
+          "group 0: the primary restores its data (87 %): wait\n"
+          "group 0: a:1 waits for restore: restoring: 87 %\n" },
+        { "\"bytes\":0,\"total_bytes\":0", "group 0: the primary restores its data: wait\n" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        cJSON *summary;
+        char members[400], *text;
+
+        snprintf(members, sizeof members,
+                 "[{\"group\":0,\"address\":\"a:1\",\"status\":{\"address\":\"a:1\","
+                 "\"ready\":false,\"restoring\":{%s}},\"why\":{\"waits\":[{\"what\":"
+                 "\"restore\",\"who\":\"this node\",\"why\":\"restoring: 87 %%\"}]}}]",
+                 cases[i].restoring);
+        text = show_of(&lonely, members, &summary);
+        assert_has(text, cases[i].line);
+        assert_null(strstr(text, "promote"));
+        cJSON_Delete(summary);
+        free(text);
+    }
+}
+
+/* Its handshake has its own address alone. */
+static void a_standby_that_was_asked_names_its_silent_primary(void **state)
+{
+    static const struct groups own = { .n = 1, .items = { { 0, false, "x:1", "" } } };
+    cJSON *summary;
+    char *text = show_of(
+        &own,
+        "[" ANSWER("0", "x:1", "standby", "spare", "3", "a:1", "false",
+                   "{\"what\":\"standby\",\"who\":\"a:1\",\"why\":\"a:1 is "
+                   "asked to be followed\"},{\"what\":\"coordination\",\"who\":"
+                   "\"etcd://e/p\",\"why\":\"it does not answer\"}") "," SILENT("0", "a:1") "]",
+        &summary);
+
+    (void)state;
+    assert_has(text, "a:1 (does not serve)  x:1         3");
+    assert_has(text, "group 0: x:1 waits for primary a:1: a:1 is asked to be followed\n");
+    assert_has(text, "group 0: x:1 waits for coordination etcd://e/p: it does not answer\n");
+    cJSON_Delete(summary);
+    free(text);
+}
+
 /* One that was cut off says still that it is the primary. */
 static void the_greatest_term_serves(void **state)
 {
@@ -141,7 +194,7 @@ static void the_greatest_term_serves(void **state)
     assert_string_equal(field_text(group, "primary"), "b:1");
     assert_string_equal(field_text(group, "standby"), "a:1");
     assert_true(field_number(group, "term") == 4);
-    assert_has(text, "group 0: a:1: standby, b:1: it is lost\n");
+    assert_has(text, "group 0: a:1 waits for standby b:1: it is lost\n");
     cJSON_Delete(summary);
     free(text);
 }
@@ -162,6 +215,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_group_has_a_line_and_its_waits),
         cmocka_unit_test(a_claim_without_a_standby_says_that_nobody_takes_over),
+        cmocka_unit_test(a_primary_that_restores_its_data_is_waited_for),
+        cmocka_unit_test(a_standby_that_was_asked_names_its_silent_primary),
         cmocka_unit_test(the_greatest_term_serves),
         cmocka_unit_test(without_answers_there_is_what_was_known),
         cmocka_unit_test(a_frozen_primary_has_the_standby_that_answers),
