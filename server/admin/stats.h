@@ -1,8 +1,6 @@
 /*
- * A report of one shard: a plain copy that the shard's thread makes a
- * few times a second (shard_thread.c) and that the page, /stats, /metrics, psctl and the
- * watchdog read. A reader never touches the shard, so a stuck shard shows as an old
- * report, never as a stuck reader.
+ * A report of one shard: a plain copy that the shard's thread makes a few times a second (shard_thread.c) and that the
+ * page, /stats, /metrics, psctl and the watchdog read. A stuck shard shows as an old report, never as a stuck reader.
  */
 #ifndef SERVER_ADMIN_STATS_H
 #define SERVER_ADMIN_STATS_H
@@ -19,8 +17,7 @@
 struct stats_table {
     struct table_spec spec;
     uint64_t n_rows, n_removed; /* there now; ever removed */
-    /* Held: rows with their heads, index, and what counts keys without a row; and a limit of its
-     * own, or 0. */
+    /* Held: rows with their heads, index, and what counts keys without a row; and a limit of its own, or 0. */
     uint64_t bytes, slab_bytes, index_bytes, count_min_bytes, bytes_max;
     uint64_t row_bytes, payload_bytes; /* of one row, and of that its weights and state */
     uint64_t n_pushes, rows_refused, rows_pulled, rows_pushed;
@@ -42,8 +39,8 @@ struct stats_worker {
     bool is_suspected;  /* its lease is over at a shard, and not all shards refuse it yet */
     bool is_given_up;   /* as no worker of the job is heard: DEAD for now */
     bool doubts_itself; /* it says that a shard does not answer it */
-    struct witnesses reporters,
-        agreed; /* who says that a shard suspects it, and that all refuse it */
+    /* Who says that a shard suspects it, and that all refuse it. */
+    struct witnesses reporters, agreed;
     struct learning_worker learning;
 };
 

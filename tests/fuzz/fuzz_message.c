@@ -371,8 +371,8 @@ static void fill_replication(enum frame_type type, union message *m)
     static const uint8_t bytes[100] = { 1, 2, 3 };
 
     if (type == FRAME_FOLLOW)
-        m->follow = (struct follow){ 5,         7, 1,     4096, "lease=10000", "avx2",
-                                     "a.b:700", 2, { 9 }, 2,    bytes };
+        m->follow = (struct follow){ 5, 7,     1,     4096, "lease=10000", "avx2", "a.b:700",
+                                     2, { 9 }, { 8 }, 2,    bytes };
     if (type == FRAME_FOLLOW_REPLY)
         m->follow_reply =
             (struct follow_reply){ 0, "", 5, 7, FOLLOW_GO_ON, 2, { 8, 9 }, 1, bytes, "avx2" };

@@ -217,7 +217,7 @@ def test_a_standby_whose_disk_refuses_the_new_term_gives_the_primary_back(pair, 
     (p.standby.data / "TERMS.tmp").mkdir()  # so it cannot be written
     said = p.primary.psctl("switch")
     assert said.returncode == 1 and "has not become the primary: it asks to follow this psd again" in said.stderr
-    assert p.standby.says("this standby was to take over, and cannot")
+    assert p.standby.says("this standby does not become the primary")
     (p.standby.data / "TERMS.tmp").rmdir()
     stalls(counters)
     if p.standby.proc.poll() is None:

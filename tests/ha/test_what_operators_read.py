@@ -117,7 +117,7 @@ def test_right_after_a_switch_the_old_primary_is_said_to_restart(pair):
 # --- refusals ---
 
 def refused(member, primary, says):
-    wait_for("the refusal", lambda: member.replication().get("refused"), 20)
+    wait_for("the refusal", lambda: says in (member.replication().get("refused") or ""), 20)
     found = member.status()
     assert says in found["replication"]["refused"]
     assert found["replication"]["refused"] in found["health"] and says in page(member, "/healthz")[1]
