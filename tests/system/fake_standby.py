@@ -107,7 +107,7 @@ class Standby:
             answer = self.main.ask("follow", self.follow_head(" ".join(words)))
             if not answer.status:
                 return " ".join(words)
-            found = answer.text.partition("the primary ")[2].partition(": give both")[0]
+            found = answer.text.partition("the primary has ")[2].partition(", and the standby has none")[0]
             if not found or len(words) > 30:
                 raise Refused(answer.status, answer.text)
             words.append(found)
