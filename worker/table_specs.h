@@ -21,4 +21,9 @@ struct table_spec table_specs_tensor(const struct settings *s, const struct dlrm
 /* True if the model can use the table that is there: a tensor may be one block there or several. */
 bool table_specs_fit(const struct table_spec *have, const struct table_spec *want);
 
+/* What the settings leave to psworker is what the table was made with: by an earlier psworker, with other defaults, or
+ * with another batch or number of workers. */
+void table_specs_keep(const struct settings *s, const struct table_spec *have,
+                      struct table_spec *spec);
+
 #endif
