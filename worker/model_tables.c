@@ -405,30 +405,10 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
     return 0;
 }
 
-/* Before any table is made, which would stay. One that is there in blocks is used as it is. */
-static int check_layers(const struct settings *s, struct dlrm *model, struct param_store *store,
-                        struct err *err)
-{
-    for (uint32_t i = 0; i < dlrm_n_tensors(model); i++) {
-        struct table_spec spec = table_specs_tensor(s, dlrm_tensor(model, i), i), have = spec;
-        struct err unwanted;
-        uint32_t id;
-
-        if (spec.dim > TABLE_SPEC_LAYER_MAX &&
-            store->ops->table_find(store, &have, &id, &unwanted) != 0)
-            return err_set(err, PS_ESETTING,
-                           "--dense-optimizer %s takes each layer whole: %s has %llu floats, "
-                           "%u at most",
-                           table_spec_optim_name(spec.optim), dlrm_tensor(model, i)->name,
-                           (unsigned long long)spec.n_floats, TABLE_SPEC_LAYER_MAX);
-    }
-    return 0;
-}
-
 int model_tables_create(const struct settings *s, struct dlrm *model, uint32_t n_numeric,
                         struct param_store *store, struct model_tables **ret, struct err *err)
 {
-    int status = check_layers(s, model, store, err);
+    int status = table_specs_check_layers(s, model, store, err);
 
     return status ? status : open_all(s, model, n_numeric, store, make, ret, err);
 }

@@ -108,3 +108,22 @@ void table_specs_keep(const struct settings *s, const struct table_spec *have,
     if (dense)
         keep_block(have, spec);
 }
+
+int table_specs_check_layers(const struct settings *s, struct dlrm *model,
+                             struct param_store *store, struct err *err)
+{
+    for (uint32_t i = 0; i < dlrm_n_tensors(model); i++) {
+        struct table_spec spec = table_specs_tensor(s, dlrm_tensor(model, i), i), have = spec;
+        struct err unwanted;
+        uint32_t id;
+
+        if (spec.dim > TABLE_SPEC_LAYER_MAX &&
+            store->ops->table_find(store, &have, &id, &unwanted) != 0)
+            return err_set(err, PS_ESETTING,
+                           "--dense-optimizer %s takes each layer whole: %s has %llu floats, "
+                           "%u at most",
+                           table_spec_optim_name(spec.optim), dlrm_tensor(model, i)->name,
+                           (unsigned long long)spec.n_floats, TABLE_SPEC_LAYER_MAX);
+    }
+    return 0;
+}
