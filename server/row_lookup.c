@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +16,13 @@
 #include "server/core/weights.h"
 
 #define NOBODY UINT32_MAX
+#define LAYER_SHOWN 64u /* floats of a row that is a whole layer */
 
 struct row_lookup {
     struct shard_call call;
     row_lookup_done done; /* NULL: forgotten */
     void *arg;
+    _Atomic bool is_cancelled; /* for the shard, which may then do nothing */
     uint64_t key;
     char table[TABLE_SPEC_NAME_MAX];
     uint32_t owner; /* of the cluster's shards; NOBODY: none has said so yet */
@@ -51,6 +54,12 @@ static void put_u64_text(struct json *j, const char *name, uint64_t value)
 
     snprintf(text, sizeof text, "%" PRIu64, value);
     json_text(j, name, text);
+}
+
+/* Of a whole layer only the first ones: a shard would be seconds at a million numbers. */
+static uint32_t n_shown(const struct shard_table *t)
+{
+    return t->spec.dim > TABLE_SPEC_DIM_MAX ? LAYER_SHOWN : UINT32_MAX;
 }
 
 static void put_floats(struct json *j, const char *name, const float *floats, uint32_t n)
@@ -85,6 +94,7 @@ static void put_push(struct json *j, const struct row_provenance *found)
 static void put_row(struct json *j, const struct row_provenance *found)
 {
     const struct shard_table *t = found->table;
+    const uint32_t n_most = n_shown(t);
     uint32_t n_state = (t->payload_bytes - t->weights_bytes) / (uint32_t)sizeof(float);
     float *floats = memory_alloc((t->spec.dim + n_state + 1) * sizeof *floats);
 
@@ -92,10 +102,14 @@ static void put_row(struct json *j, const struct row_provenance *found)
     json_u64(j, "touches", row_touches(found->row));
     weights_load(t->spec.storage, found->row->floats, t->spec.dim, floats);
     row_decay_show(t, found->row, floats);
-    put_floats(j, "weights", floats, t->spec.dim);
+    if (t->spec.dim > n_most) {
+        json_u64(j, "n_weights", t->spec.dim);
+        json_u64(j, "n_state", n_state);
+    }
+    put_floats(j, "weights", floats, t->spec.dim < n_most ? t->spec.dim : n_most);
     memcpy(floats, (const uint8_t *)found->row->floats + t->weights_bytes,
            n_state * sizeof *floats);
-    put_floats(j, "state", floats, n_state);
+    put_floats(j, "state", floats, n_state < n_most ? n_state : n_most);
     free(floats);
     put_push(j, found);
 }
@@ -144,7 +158,11 @@ static int ask(struct shard_call *call, struct shard_thread *t) ON_SHARD
 {
     struct row_lookup *q = CONTAINER_OF(call, struct row_lookup, call);
     struct row_provenance found;
-    int status = row_provenance_find(shard_thread_shard(t), q->table, q->key, &found);
+    int status;
+
+    if (atomic_load(&q->is_cancelled))
+        return err_set(&call->err, -ECANCELED, "row: whoever asked is gone");
+    status = row_provenance_find(shard_thread_shard(t), q->table, q->key, &found);
 
     if (status == -ERANGE)
         return err_set(&call->err, status, "row: table %s has no block %" PRIu64, q->table,
@@ -225,4 +243,5 @@ int row_lookup_start(const struct shard_call_config *config, const char *argumen
 void row_lookup_cancel(struct row_lookup *q)
 {
     q->done = NULL;
+    atomic_store(&q->is_cancelled, true);
 }

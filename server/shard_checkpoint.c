@@ -176,13 +176,17 @@ static void go_on(struct shard_checkpoint *s)
     }
 }
 
-/* One slice. False: there is no more to read now. */
+/* One slice, which costs what it has: a whole layer may be tens of megabytes. One with few bytes costs as many as any,
+ * since it has looked at rows that did not change. False: there is no more to read now. */
 static bool read_slice(struct shard_checkpoint *s) ON_SHARD
 {
+    const uint64_t before = shard_file_writer_read_bytes(s->writer);
     enum shard_file_writer_state state = shard_file_writer_fill(s->writer, s->config.shard);
+    const uint64_t n_read = shard_file_writer_read_bytes(s->writer) - before,
+                   n_bytes = n_read > SNAPSHOT_SCAN_BYTES ? n_read : SNAPSHOT_SCAN_BYTES;
 
-    s->credit_bytes -= SNAPSHOT_SCAN_BYTES;
-    s->n_bytes += SNAPSHOT_SCAN_BYTES;
+    s->credit_bytes -= (int64_t)n_bytes;
+    s->n_bytes += n_bytes;
     go_on(s);
     return state == SHARD_FILE_WRITER_MORE;
 }

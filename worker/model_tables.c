@@ -12,7 +12,6 @@
 #include "worker/device_replica.h"
 #include "worker/field_tables.h"
 #include "worker/model_record.h"
-#include "worker/param_store_periodic.h"
 #include "worker/plateau.h"
 #include "worker/table_specs.h"
 
@@ -73,25 +72,6 @@ static bool is_plateau(const struct table_spec *spec)
     return spec->schedule.decay == TABLE_SPEC_DECAY_PLATEAU;
 }
 
-/* What the settings leave to psworker is what the table was made with: by an earlier psworker, with other defaults, or
- * with another batch or number of workers. */
-static void keep_settings(const struct settings *s, const struct table_spec *have,
-                          struct table_spec *spec)
-{
-    const bool dense = spec->kind == TABLE_SPEC_DENSE;
-
-    if (settings_warmup_is_auto(s))
-        spec->schedule.warmup_clocks = have->schedule.warmup_clocks;
-    if (!dense && !(s->init_scale > 0))
-        spec->init_scale = have->init_scale;
-    if (dense && settings_dense_optim_is_auto(s) && !param_store_periodic_merges(have)) {
-        spec->optim = have->optim;
-        spec->params = settings_optim_params(s, true, have->optim);
-    }
-    if (settings_rate_is_auto(s, dense, spec->optim) && !is_plateau(have))
-        spec->params.learning_rate = have->params.learning_rate;
-}
-
 /* The rate of the first table says where an earlier run, or an earlier process of this one, has left them all. */
 static void keep_rate(struct model_tables *t, const struct table_spec *have,
                       struct table_spec *spec)
@@ -124,7 +104,7 @@ static int make_or_keep(struct model_tables *t, const struct settings *s,
                     t->store->ops->table_find(t->store, &have, ret_id, &unwanted) == 0;
 
     if (is_there)
-        keep_settings(s, &have, spec);
+        table_specs_keep(s, &have, spec);
     *ret_base = spec->params.learning_rate;
     if (is_there)
         keep_rate(t, &have, spec);
@@ -215,6 +195,7 @@ static int open_tensors(struct model_tables *t, get_table *get, struct err *err)
 
         d->spec = table_specs_tensor(t->s, dlrm_tensor(t->shape.model, i), i);
         status = dense_init(t, d, dlrm_tensor(t->shape.model, i), get, err);
+        dlrm_set_block(t->shape.model, i, d->spec.dim);
         t->n_dense++;
     }
     return status;
@@ -283,6 +264,16 @@ static uint64_t n_dense_floats(const struct model_tables *t)
     for (uint32_t i = 0; i < t->n_dense; i++)
         n += t->dense[i].spec.n_floats;
     return n;
+}
+
+/* Blocks that are longer than topk can number. */
+static bool has_layers(const struct model_tables *t)
+{
+    uint32_t i = 0;
+
+    while (i < t->n_dense && t->dense[i].spec.dim <= TABLE_SPEC_DIM_MAX)
+        i++;
+    return i < t->n_dense;
 }
 
 /* Where the store has no cache, rows go to the device as they come. The compensation of delays asks for the rows
@@ -396,7 +387,8 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
             status = read_alone(t, &t->control, err);
     }
     if (!status)
-        status = sync_policy_new(s, store, n_dense_floats(t), get == make, &t->sync, err);
+        status = sync_policy_new(s, store, n_dense_floats(t), has_layers(t), get == make,
+                                 &t->sync, err);
     if (!status && t->has_control)
         read_control_start(t);
     if (!status && get == make)
@@ -416,7 +408,9 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
 int model_tables_create(const struct settings *s, struct dlrm *model, uint32_t n_numeric,
                         struct param_store *store, struct model_tables **ret, struct err *err)
 {
-    return open_all(s, model, n_numeric, store, make, ret, err);
+    int status = table_specs_check_layers(s, model, store, err);
+
+    return status ? status : open_all(s, model, n_numeric, store, make, ret, err);
 }
 
 int model_tables_find(const struct settings *s, struct dlrm *model, uint32_t n_numeric,

@@ -76,7 +76,7 @@ static void init_rows(const struct settings *s, enum codec_policy_direction dire
 }
 
 static struct codec_policy_options make_options(const struct sync_policy *w,
-                                                uint64_t n_dense_floats)
+                                                uint64_t n_dense_floats, bool has_layers)
 {
     const struct settings *s = w->s;
     struct codec_policy_options o = { .has_link = !s->local,
@@ -95,7 +95,7 @@ static struct codec_policy_options make_options(const struct sync_policy *w,
               &o.rows[CODEC_POLICY_WIDE_PULL]);
     init_rows(s, CODEC_POLICY_DENSE_PUSH, n_blocks, TABLE_SPEC_DENSE_BLOCK,
               &o.rows[CODEC_POLICY_DENSE_PUSH]);
-    o.rows[CODEC_POLICY_DENSE_PUSH].is_layers = settings_has_layers(s);
+    o.rows[CODEC_POLICY_DENSE_PUSH].is_layers = has_layers;
     if (o.rows[CODEC_POLICY_DENSE_PUSH].is_free && !o.warmup_steps)
         o.warmup_steps = WARMUP_AUTO;
     init_rows(s, CODEC_POLICY_DENSE_PULL, n_blocks, TABLE_SPEC_DENSE_BLOCK,
@@ -238,8 +238,8 @@ void sync_policy_save_resume_point(struct sync_policy *w)
 }
 
 int sync_policy_new(const struct settings *s, struct param_store *store,
-                    uint64_t n_dense_floats, bool trains, struct sync_policy **ret,
-                    struct err *err)
+                    uint64_t n_dense_floats, bool has_layers, bool trains,
+                    struct sync_policy **ret, struct err *err)
 {
     struct sync_policy *w = memory_alloc(sizeof *w);
     struct codec_policy_options options;
@@ -258,7 +258,7 @@ int sync_policy_new(const struct settings *s, struct param_store *store,
         sync_policy_free(w);
         return status;
     }
-    options = make_options(w, n_dense_floats);
+    options = make_options(w, n_dense_floats, has_layers);
     if (!trains)
         freeze(&options);
     codec_policy_init(&w->codecs, &options);

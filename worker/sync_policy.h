@@ -31,10 +31,11 @@
 struct sync_policy;
 
 /* The store has all of the run's tables. n_dense_floats: of all dense tables that are trained.
+ * has_layers: blocks of theirs are longer than topk takes.
  * `trains`: for a run that pushes; others use settings alone, and fp32 where they say auto. */
 int sync_policy_new(const struct settings *s, struct param_store *store,
-                    uint64_t n_dense_floats, bool trains, struct sync_policy **ret,
-                    struct err *err) MUST_CHECK;
+                    uint64_t n_dense_floats, bool has_layers, bool trains,
+                    struct sync_policy **ret, struct err *err) MUST_CHECK;
 void sync_policy_free(struct sync_policy *w);
 
 /* The run's resume point. Read and changed while no push is in flight; a push advances it by its step. */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "common/hash.h"
+#include "worker/param_store_periodic.h"
 
 static void name_table(const struct settings *s, struct table_spec *spec, const char *name,
                        const char *tail)
@@ -78,4 +79,51 @@ bool table_specs_fit(const struct table_spec *have, const struct table_spec *wan
         return have->dim == want->dim;
     return have->dim == want->n_floats ||
            (have->dim == TABLE_SPEC_DENSE_BLOCK && want->n_floats > TABLE_SPEC_DENSE_BLOCK);
+}
+
+/* A layer is one block or several: as the table was made, by another optimizer or an earlier psworker. */
+static void keep_block(const struct table_spec *have, struct table_spec *spec)
+{
+    if (table_specs_fit(have, spec) &&
+        (have->dim <= TABLE_SPEC_DIM_MAX || table_spec_takes_layers(spec->optim)))
+        spec->dim = have->dim;
+}
+
+void table_specs_keep(const struct settings *s, const struct table_spec *have,
+                      struct table_spec *spec)
+{
+    const bool dense = spec->kind == TABLE_SPEC_DENSE;
+
+    if (settings_warmup_is_auto(s))
+        spec->schedule.warmup_clocks = have->schedule.warmup_clocks;
+    if (!dense && !(s->init_scale > 0))
+        spec->init_scale = have->init_scale;
+    if (dense && settings_dense_optim_is_auto(s) && !param_store_periodic_merges(have)) {
+        spec->optim = have->optim;
+        spec->params = settings_optim_params(s, true, have->optim);
+    }
+    if (settings_rate_is_auto(s, dense, spec->optim) &&
+        have->schedule.decay != TABLE_SPEC_DECAY_PLATEAU)
+        spec->params.learning_rate = have->params.learning_rate;
+    if (dense)
+        keep_block(have, spec);
+}
+
+int table_specs_check_layers(const struct settings *s, struct dlrm *model,
+                             struct param_store *store, struct err *err)
+{
+    for (uint32_t i = 0; i < dlrm_n_tensors(model); i++) {
+        struct table_spec spec = table_specs_tensor(s, dlrm_tensor(model, i), i), have = spec;
+        struct err unwanted;
+        uint32_t id;
+
+        if (spec.dim > TABLE_SPEC_LAYER_MAX &&
+            store->ops->table_find(store, &have, &id, &unwanted) != 0)
+            return err_set(err, PS_ESETTING,
+                           "--dense-optimizer %s takes each layer whole: %s has %llu floats, "
+                           "%u at most",
+                           table_spec_optim_name(spec.optim), dlrm_tensor(model, i)->name,
+                           (unsigned long long)spec.n_floats, TABLE_SPEC_LAYER_MAX);
+    }
+    return 0;
 }

@@ -95,9 +95,10 @@ static int end_step(struct trainer *t, struct err *err)
         return dlrm_failed(t->u->model, status, err);
     if (!isfinite(loss))
         return err_set(err, PS_ENAN,
-                       "the loss is %g at step %llu: training has diverged; a lower --lr or "
+                       "the loss is %g at step %llu: training has diverged; a lower --lr%s or "
                        "--clip-norm may help",
-                       loss, (unsigned long long)t->clocks[at]);
+                       loss, (unsigned long long)t->clocks[at],
+                       t->u->s->meta[0] ? ", --meta-inner-lr" : "");
     progress_loss(&t->state, loss);
     training_report_loss(t->report, loss);
     if (t->keeps && t->n_ended == t->n_begun) {

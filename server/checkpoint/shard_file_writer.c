@@ -232,6 +232,7 @@ struct shard_file_writer {
     size_t buffer_bytes, slice_bytes_max;
     uint64_t n_filled, n_taken, n_recycled;
     uint64_t n_bytes; /* in buffers that were given back */
+    uint64_t n_read_bytes;
     bool is_read;
     uint64_t last_version; /* when it was read */
     uint32_t *records;     /* owned: of each table's id, the index of its record */
@@ -455,11 +456,17 @@ enum shard_file_writer_state shard_file_writer_fill(struct shard_file_writer *s,
         s->last_version = shard_version(shard);
     else
         add(s, b, &slice);
+    s->n_read_bytes += s->is_read ? 0 : slice.n_bytes;
     if (!has_space(s, b) || (s->is_read && b->used))
         s->n_filled++;
     return s->is_read ? SHARD_FILE_WRITER_READ
                       : (s->n_filled == s->n_recycled + N_BUFFERS ? SHARD_FILE_WRITER_FULL
                                                                   : SHARD_FILE_WRITER_MORE);
+}
+
+uint64_t shard_file_writer_read_bytes(const struct shard_file_writer *s)
+{
+    return s->n_read_bytes;
 }
 
 struct shard_file_writer_buffer *shard_file_writer_next(struct shard_file_writer *s)

@@ -61,6 +61,9 @@ int shard_file_writer_begin(const struct shard_file_writer_config *config, struc
 enum shard_file_writer_state shard_file_writer_fill(struct shard_file_writer *s,
                                                     struct shard *shard) ON_SHARD;
 
+/* Of all slices so far. */
+uint64_t shard_file_writer_read_bytes(const struct shard_file_writer *s) ON_SHARD;
+
 /* The next buffer to write, or NULL: none is full yet, or one is being written. */
 struct shard_file_writer_buffer *shard_file_writer_next(struct shard_file_writer *s) ON_SHARD;
 void shard_file_writer_recycle(struct shard_file_writer *s,

@@ -1,4 +1,5 @@
 """Lock step is the oracle: the same bits whatever the shards, the nodes, the arrival order, and as inside one process."""
+import json
 import os
 import random
 import signal
@@ -82,6 +83,40 @@ def test_a_layer_that_is_taken_whole_outlives_a_crash_and_is_read_without_its_op
         assert (read["auc"], read["logloss"]) == (want["auc"], want["logloss"])
     refused = finish(psworker("train", "--data", data, "--local", *flags, *optimizer, "--dense-push-codec", "topk"), status=2)[1]
     assert "--dense-optimizer lamb and lars take each layer whole" in refused
+
+
+def test_a_job_of_whole_layers_goes_on_without_naming_its_optimizer(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 640)
+    optimizer = ("--dense-optimizer", "lamb", "--dense-lr", "0.01")
+    tables = []
+    for named in (optimizer, ()):
+        node = psds("--shards", 2)
+        flags = ("--data", data, *SMALL, "--servers", node.address, "--mode", "bsp", "--top", "400,300")
+        train(*flags, *optimizer)
+        train(*flags, *named)
+        node.stop()
+        tables.append(digest([node.data]))
+    assert tables[0] == tables[1]
+    assert [len(rows) for name, rows in tables[0].items() if name.endswith("/top.1.W")] == [1]
+
+
+def test_a_layer_that_is_too_long_is_refused_before_any_table_is_made(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 64)
+    node = psds("--shards", 1)
+    flags = ("--data", data, *SMALL, "--servers", node.address, "--job", "long", "--top", "2100,2000")
+    refused = finish(psworker("train", *flags, "--dense-optimizer", "lamb"), status=2)[1]
+    assert "--dense-optimizer lamb takes each layer whole: top.1.W has 4200000 floats, 4194304 at most" in refused
+    assert "long/" not in subprocess.run([BIN / "psctl", "--server", node.address, "tables"], capture_output=True, text=True).stdout
+
+
+def test_a_row_that_is_a_whole_layer_is_shown_by_its_first_floats(psds, tmp_path):
+    data = synth(tmp_path / "log.tsv", 64)
+    node = psds("--shards", 2)
+    train("--data", data, *SMALL, "--servers", node.address, "--job", "long", "--top", "400,300", "--dense-optimizer", "lamb")
+    shown = subprocess.run([BIN / "psctl", "row", "long/top.1.W", "0", "-o", "json", "--server", node.address], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    row = json.loads(shown.stdout)
+    assert (row["n_weights"], row["n_state"], len(row["weights"]), len(row["state"])) == (120000, 240000, 64, 64)
 
 
 def test_lossy_codecs_end_in_the_same_bits_as_in_one_process(psds, tmp_path):

@@ -321,7 +321,10 @@ static int reserve_copies(struct meta_learning *m)
     a->row_grads = dlrm_host_alloc(m->model, a->n_row_floats * sizeof *a->row_grads);
     a->wide = dlrm_host_alloc(m->model, a->n_rows * sizeof *a->wide);
     a->wide_grads = dlrm_host_alloc(m->model, a->n_rows * sizeof *a->wide_grads);
-    return a->rows && a->row_grads && a->wide && a->wide_grads ? 0 : -ENOMEM;
+    if (a->rows && a->row_grads && a->wide && a->wide_grads)
+        return 0;
+    free_rows(m); /* else the next call would take them for reserved */
+    return -ENOMEM;
 }
 
 /* fn(floats of the batch's row, floats of the task's row, how many) for each row of the task. */

@@ -13,7 +13,7 @@
  * 2401.04338): a worker has its tasks' copies to itself, and what leaves it is one gradient for each row and array.
  *
  * A task of one sample has no support: its sample is the query of the weights as they are. Rows that only the support
- * has get the gradient 0.
+ * has get no gradient of a loss: 0, but for that of l2_rows.
  */
 #ifndef WORKER_MODEL_META_LEARNING_H
 #define WORKER_MODEL_META_LEARNING_H

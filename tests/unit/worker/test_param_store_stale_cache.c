@@ -213,7 +213,7 @@ static void blocks_that_are_reused_and_used_again_are_not_older_than_the_bound(v
 
     (void)state;
     bench_init(&b, TABLE_SPEC_MODE_SSP, BOUND, BOUND);
-    assert_int_equal(sync_policy_new(&settings, b.reuse, 0, true, &wire, &err), 0);
+    assert_int_equal(sync_policy_new(&settings, b.reuse, 0, false, true, &wire, &err), 0);
     advance(&b, 0);
     for (uint64_t clock = 0; clock < 2000; clock++) {
         const uint64_t keys[] = { b.keys[0], b.keys[1 + clock % (N_KEYS - 1)] };

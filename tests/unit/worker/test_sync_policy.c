@@ -50,7 +50,7 @@ static enum codec_id chosen(uint64_t link_ns_per_byte, uint64_t n_between)
     load_settings(&s);
     fake_init(&f, &fake_overlaps, &plan);
     assert_int_equal(f.store.ops->table(&f.store, &spec, &section->table, &err), 0);
-    assert_int_equal(sync_policy_new(&s, &f.store, 0, true, &w, &err), 0);
+    assert_int_equal(sync_policy_new(&s, &f.store, 0, false, true, &w, &err), 0);
     for (; step.clock < CODEC_POLICY_FIRST; step.clock++) {
         sync_policy_plan(w, &step.plan);
         section->codec = step.plan.codecs[CODEC_POLICY_ROWS_PUSH];
@@ -84,7 +84,7 @@ static void dense_tables_that_are_used_again_are_as_stale_as_their_pull(void **s
 
     (void)state;
     fake_init(&f, &fake_overlaps, &plan);
-    assert_int_equal(sync_policy_new(&settings, &f.store, 0, true, &w, &err), 0);
+    assert_int_equal(sync_policy_new(&settings, &f.store, 0, false, true, &w, &err), 0);
     for (uint64_t clock = 0; clock < 4; clock++) {
         bool wants = sync_policy_wants_dense(w, clock);
 
