@@ -81,8 +81,8 @@ static void follow_comes_back(void **state)
     struct messages_frame f;
 
     (void)state;
-    *m = (struct follow){ 5,         7, 1,          4096, "lease=10000", "avx2",
-                          "a.b:700", 2, { 9, 300 }, 3,    terms };
+    *m = (struct follow){ 5, 7,          1,          4096, "lease=10000", "avx2", "a.b:700",
+                          2, { 9, 300 }, { 8, 290 }, 3,    terms };
     memset(terms, 0xa5, sizeof terms);
     assert_int_equal(message_write_follow(&b, 1, m), 0);
     f = messages_open(&b);
@@ -93,6 +93,7 @@ static void follow_comes_back(void **state)
     assert_string_equal(got->cpu, "avx2");
     assert_string_equal(got->address, "a.b:700");
     assert_true(got->n_shards == 2 && got->last[0] == 9 && got->last[1] == 300);
+    assert_true(got->stored[0] == 8 && got->stored[1] == 290);
     assert_true(got->n_terms == 3 && memcmp(got->terms, terms, sizeof terms) == 0);
     /* A body that is no whole number of terms. */
     assert_int_equal(message_read_follow(&f.header, f.head, f.body, f.body_bytes - 8, got),
