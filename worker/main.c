@@ -34,6 +34,7 @@
 #include "worker/progress.h"
 #include "worker/report/training_report.h"
 #include "worker/serve/serve.h"
+#include "worker/table_specs.h"
 #include "worker/trainer.h"
 #include "worker/tune/trial.h"
 #include "worker/tune/tune.h"
@@ -523,6 +524,8 @@ static int train(struct command_context *r, struct err *err)
         status = setup_probe(&r->setup, err);
     if (!status)
         status = setup_cardinalities(&r->setup, err);
+    if (!status) /* before any table is made, which would stay */
+        status = table_specs_check_layers(&r->settings, r->setup.model, r->store, err);
     if (!status)
         status = model_record_make(r->record, &r->settings, r->setup.schema, r->store, err);
     if (!status)

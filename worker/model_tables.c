@@ -408,9 +408,7 @@ static int open_all(const struct settings *s, struct dlrm *model, uint32_t n_num
 int model_tables_create(const struct settings *s, struct dlrm *model, uint32_t n_numeric,
                         struct param_store *store, struct model_tables **ret, struct err *err)
 {
-    int status = table_specs_check_layers(s, model, store, err);
-
-    return status ? status : open_all(s, model, n_numeric, store, make, ret, err);
+    return open_all(s, model, n_numeric, store, make, ret, err);
 }
 
 int model_tables_find(const struct settings *s, struct dlrm *model, uint32_t n_numeric,

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from checkpoint import read_tables
-from training import BIN, finish, free_ports, in_time, psds, psworker, result, share, synth, train  # noqa: F401 (psds is a fixture)
+from training import BIN, finish, free_ports, in_time, psds, psworker, result, share, synth, train, wait_for  # noqa: F401 (psds is a fixture)
 
 SMALL = ("--bottom", "32", "--top", "32", "--dim", "8", "--batch", "64", "--seed", "7", "--format", "criteo")
 
@@ -106,7 +106,14 @@ def test_a_layer_that_is_too_long_is_refused_before_any_table_is_made(psds, tmp_
     flags = ("--data", data, *SMALL, "--servers", node.address, "--job", "long", "--top", "2100,2000")
     refused = finish(psworker("train", *flags, "--dense-optimizer", "lamb"), status=2)[1]
     assert "--dense-optimizer lamb takes each layer whole: top.1.W has 4200000 floats, 4194304 at most" in refused
-    assert "long/" not in subprocess.run([BIN / "psctl", "--server", node.address, "tables"], capture_output=True, text=True).stdout
+    # Those of a later job are shown: so would be any that were made before.
+    train("--data", data, *SMALL, "--servers", node.address, "--job", "short")
+
+    def shown():
+        return subprocess.run([BIN / "psctl", "--server", node.address, "tables"], capture_output=True, text=True).stdout
+
+    wait_for("the later job's table to be shown", lambda: "short/emb" in shown())
+    assert "long" not in shown()
 
 
 def test_a_row_that_is_a_whole_layer_is_shown_by_its_first_floats(psds, tmp_path):

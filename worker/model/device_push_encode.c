@@ -33,8 +33,10 @@ void device_push_encode_init(struct device_push_encode *f, const struct device_o
 void device_push_encode_set_width(struct device_push_encode *f, uint32_t gradient,
                                   uint32_t width)
 {
-    assert(gradient < f->n && !f->at[gradient].residual);
-    f->at[gradient].width = width;
+    struct device_push_encode_residual *at = &f->at[gradient];
+
+    assert(gradient < f->n && (at->width == width || !at->residual));
+    at->width = width;
 }
 
 /* ---- memory ---- */

@@ -63,7 +63,7 @@ void device_push_encode_init(struct device_push_encode *f, const struct device_o
                              struct compute *c, const struct dlrm_config *config,
                              const struct dlrm_tensor *tensors, uint32_t n_tensors);
 
-/* Floats of a row of the gradient, while it has no residuals. */
+/* Floats of a row of the gradient. Another width than before only while it has no residuals. */
 void device_push_encode_set_width(struct device_push_encode *f, uint32_t gradient,
                                   uint32_t width);
 

@@ -273,7 +273,8 @@ struct dlrm_tensor *dlrm_tensor(struct dlrm *m, uint32_t i)
 void dlrm_set_block(struct dlrm *m, uint32_t i, uint32_t block)
 {
     dlrm_tensor(m, i)->block = block;
-    device_push_encode_set_width(&m->encoder, DLRM_DENSE + i, block);
+    if (m->encoder.n) /* devices that share a batch encode nothing */
+        device_push_encode_set_width(&m->encoder, DLRM_DENSE + i, block);
 }
 
 size_t dlrm_dense_floats(const struct dlrm *m)

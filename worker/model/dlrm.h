@@ -52,7 +52,8 @@ uint32_t dlrm_n_tasks(const struct dlrm *m);
 
 uint32_t dlrm_n_tensors(const struct dlrm *m);
 struct dlrm_tensor *dlrm_tensor(struct dlrm *m, uint32_t i);
-/* Its table has been made in blocks of another length than the model's. Before residuals are reserved. */
+/* The table's blocks have this length, which may not be the model's. Before residuals are reserved; the same length at
+ * any time. */
 void dlrm_set_block(struct dlrm *m, uint32_t i, uint32_t block);
 
 /*
