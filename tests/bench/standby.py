@@ -1,14 +1,15 @@
 #!/usr/bin/python3
 """What a standby costs its primary, how it keeps up, how long its copy takes, and how an old primary comes back.
 
-    tests/bench/standby.py build/release/bin                          # 4 minutes; also: make bench-standby
+    tests/bench/standby.py build/release/bin                          # 6 minutes; also: make bench-standby
     tests/bench/standby.py build/release/bin --parts push,copy --seconds 20 --dir /dev/shm
 
 push    one shard takes all that psbench pushes, without a standby and with one in sync, in turn. Both psd compute: where they share
         cores, rows for each CPU second of the primary tell more than rows/s. The replies of a slow open loop show the way to the standby.
 follow  the standby's CPU for each row beside the primary's, and its lag while pushes come at half the speed of `push`.
 join    a standby is added while psbench pushes at full speed: how long until it is in sync.
-copy    a checkpoint goes to a new standby while psbench pulls in an open loop; the same pulls without it.
+copy    a checkpoint goes to a new standby while psbench pulls in an open loop, and the same pulls without it, in turn. The standby runs at
+        SCHED_IDLE, as it has a machine of its own elsewhere.
 return  kill -9 of the primary under pushes and checkpoints, promotion, and the old one's return: how many have to copy.
 
 Prints markdown and appends JSON lines. Nothing here passes or fails.
@@ -43,16 +44,21 @@ def wait_for(what, condition, every=0.05):
         time.sleep(every)
 
 
+def yields_its_cores():
+    """A standby has a machine of its own: here it runs on what the others leave of the cores."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
 class Psd:
     """One psd of a pair; its log is in its folder."""
 
-    def __init__(self, args, folder, port, *flags):
+    def __init__(self, args, folder, port, *flags, yields=False):
         self.folder, self.address, self.log = folder, f"127.0.0.1:{port}", folder / "psd.log"
         folder.mkdir(parents=True, exist_ok=True)
         with open(self.log, "a", encoding="utf-8") as log:
             self.proc = subprocess.Popen(
                 [args.bin / "psd", "--listen", self.address, "--http", "127.0.0.1:0", "--shards", "1", "--data-dir", folder / "data",
-                 *flags], stdout=log, stderr=log)
+                 *flags], stdout=log, stderr=log, preexec_fn=yields_its_cores if yields else None)
         self.args = args
 
     def says(self, words):
@@ -102,8 +108,9 @@ def primary(args, *flags):
         psd = Psd(args, pathlib.Path(folder) / "a", free_ports(1)[0], *flags)
         standbys = []
 
-        def join():
-            standbys.append(Psd(args, pathlib.Path(folder) / f"b{len(standbys)}", free_ports(1)[0], "--standby", psd.address, *flags))
+        def join(yields=False):
+            folder_of_it = pathlib.Path(folder) / f"b{len(standbys)}"
+            standbys.append(Psd(args, folder_of_it, free_ports(1)[0], "--standby", psd.address, *flags, yields=yields))
             return standbys[-1]
 
         try:
@@ -229,11 +236,11 @@ def part_join(args, say):
 
 def part_copy(args, say):
     pulls = ["pull", "--dim", 64, "--rows", args.copy_rows, "--seconds", args.seconds, "--rate", args.pulls, "--keys-per-request", 100]
-    speeds = []
+    speeds, alone, copied = [], [], []
 
     def copies(psd, join, proc):
         while proc.poll() is None:
-            standby = join()
+            standby = join(yields=True)
             wait_for("a copy", lambda: standby.says(" bytes in ") or proc.poll() is not None)
             if standby.says(" bytes in "):
                 n = int(re.search(r"copied (\d+) bytes", standby.log.read_text())[1])
@@ -246,14 +253,14 @@ def part_copy(args, say):
         bench(args, psd, "pull", *pulls[1:5], "--seconds", 0.2, "--warmup", 0)
         if psd.psctl("checkpoint").returncode:
             raise rig.Trouble("the checkpoint was not written")
-        alone = bench(args, psd, *pulls, "--no-fill")
-        copied = bench(args, psd, *pulls, "--no-fill", beside=lambda proc: copies(psd, join, proc))
+        for _ in range(args.rounds):
+            alone.append(bench(args, psd, *pulls, "--no-fill")["p999_us"])
+            copied.append(bench(args, psd, *pulls, "--no-fill", beside=lambda proc: copies(psd, join, proc))["p999_us"])
     if not speeds:
         raise rig.Trouble("no copy was done in time: --seconds")
-    say({"part": "copy", "mb_per_s": speeds, "alone_p999_us": alone["p999_us"], "copied_p999_us": copied["p999_us"]})
+    say({"part": "copy", "mb_per_s": speeds, "alone_p999_us": alone, "copied_p999_us": copied})
     rig.table(["copy beside pulls", "copies", "MB/s", "pulls p99.9 alone", "beside copies"],
-              [["", len(speeds), f"{statistics.median(speeds):.0f}", f"{alone['p999_us'] / 1e3:.2f} ms",
-                  f"{copied['p999_us'] / 1e3:.2f} ms"]])
+              [["", len(speeds), f"{statistics.median(speeds):.0f}", *(f"{statistics.median(us) / 1e3:.2f} ms" for us in (alone, copied))]])
 
 
 def part_return(args, say):
@@ -297,7 +304,7 @@ def main():
     p.add_argument("--dir", default=None, help="where the data directories are made [the system's]")
     p.add_argument("--json", type=pathlib.Path, default=rig.ROOT / "build/bench/standby.jsonl", metavar="FILE")
     p.add_argument("--seconds", type=float, default=8, help="of a run of psbench [%(default)s]")
-    p.add_argument("--rounds", type=int, default=3, help="of part push [%(default)s]")
+    p.add_argument("--rounds", type=int, default=3, help="of parts push and copy [%(default)s]")
     p.add_argument("--rows", type=int, default=500_000, help="of dim 16 [%(default)s]")
     p.add_argument("--speed", type=float, default=1e6, help="rows/s, of which part follow takes half, without part push [%(default)s]")
     p.add_argument("--copy-rows", type=int, default=1_000_000, help="of dim 64, in the checkpoint that is copied [%(default)s]")
