@@ -20,8 +20,8 @@ struct shard_wal {
     bool reported_gap;     /* of records that no checkpoint holds */
     uint32_t shard;        /* its number, for the log */
     struct wal_bound bound;
-    uint64_t held_ms,
-        noted_ms;            /* of no push at all, for the disk or a standby; until noted_ms */
+    uint64_t held_ms, noted_ms; /* of no push at all, for the disk's sake; until noted_ms */
+    bool is_full_of_disk, is_paced_by_disk; /* else a standby is why replies say so */
     struct push_waits waits; /* as the last tick saw them */
     uint64_t bound_over_ns;  /* of waits.over_ns, what was there when the bound was told */
     bool waits_for_standby;  /* pushes did, at the last tick */
@@ -34,7 +34,10 @@ struct shard_wal {
 /* Before the flags change, and to have held_ms as of now. */
 static void note_held(struct shard_wal *l, uint64_t now_ms) ON_SHARD
 {
-    if (l->noted_ms && (l->config.replies->is_full || l->config.replies->is_paced))
+    const struct reply_queue *replies = l->config.replies;
+
+    if (l->noted_ms && ((replies->is_full && l->is_full_of_disk) ||
+                        (replies->is_paced && l->is_paced_by_disk)))
         l->held_ms += now_ms - l->noted_ms;
     l->noted_ms = now_ms;
 }
@@ -43,10 +46,12 @@ static int on_reserve(void *owner, const struct shard_event *event)
 {
     const struct wal_record record = { .event = *event };
     struct shard_wal *l = owner;
+    bool is_full_of_disk;
     int status;
 
     enter_shard();
     status = wal_thread_reserve(l->thread, wal_record_bytes(&record));
+    is_full_of_disk = status == -EAGAIN;
     if (l->fetches && fetch_handler_is_full(l->fetches))
         status = -EAGAIN;
     /* The state that the reservation saw: the writer may have made space since. Its notification, which ends
@@ -54,6 +59,7 @@ static int on_reserve(void *owner, const struct shard_event *event)
     if (status == -EAGAIN && !l->config.replies->is_full) {
         note_held(l, clock_mono_ms());
         l->config.replies->is_full = true;
+        l->is_full_of_disk = is_full_of_disk;
         l->config.replies->full_since_ms = clock_mono_ms();
     }
     return status;
@@ -62,12 +68,14 @@ static int on_reserve(void *owner, const struct shard_event *event)
 /* One record of 60 MB makes for a wait of a second, and may be on the disk long before. */
 #define TURN_MS_MAX 10u
 
-/* For the disk, or for a standby that catches up. */
-static uint64_t push_wait_ms(const struct shard_wal *l, uint64_t now_ms) ON_SHARD
+/* For the disk, or for a standby that catches up. A wait that goes on may be for the other one from here on. */
+static uint64_t push_wait_ms(struct shard_wal *l, uint64_t now_ms) ON_SHARD
 {
     const uint64_t disk_ms = wal_thread_wait_ms(l->thread, now_ms);
     const uint64_t standby_ms = l->fetches ? fetch_handler_wait_ms(l->fetches, now_ms) : 0;
 
+    note_held(l, now_ms);
+    l->is_paced_by_disk = disk_ms > 0;
     return standby_ms > disk_ms ? standby_ms : disk_ms;
 }
 
@@ -86,7 +94,6 @@ static void on_turn(uv_timer_t *timer)
     wait_ms = push_wait_ms(l, clock_mono_ms());
     if (wait_ms && uv_timer_start(timer, on_turn, turn_ms(wait_ms), 0) == 0)
         return;
-    note_held(l, clock_mono_ms());
     l->config.replies->is_paced = false;
     l->config.on_space(l->config.owner);
 }
@@ -94,11 +101,13 @@ static void on_turn(uv_timer_t *timer)
 /* While the disk, or a standby, is slower than pushes come, the next one waits for its turn. */
 static void pace_pushes(struct shard_wal *l, uint64_t now_ms) ON_SHARD
 {
-    uint64_t wait_ms = push_wait_ms(l, now_ms);
+    uint64_t wait_ms;
 
-    if (!wait_ms || !l->config.timer || l->config.replies->is_paced)
+    if (l->config.replies->is_paced || !l->config.timer)
         return;
-    note_held(l, now_ms);
+    wait_ms = push_wait_ms(l, now_ms);
+    if (!wait_ms)
+        return;
     l->config.replies->is_paced =
         uv_timer_start(l->config.timer, on_turn, turn_ms(wait_ms), 0) == 0;
 }
@@ -272,9 +281,12 @@ static void on_progress(void *owner)
     wal_thread_view(l->thread, &view);
     report_state(l, &view.progress);
     report_truncate(l, &view.truncate_err);
+    if (l->is_full_of_disk && view.state != WAL_QUEUE_FULL) {
+        note_held(l, clock_mono_ms());
+        l->is_full_of_disk = false; /* if a standby goes on to be why */
+    }
     if (l->config.replies->is_full && view.state != WAL_QUEUE_FULL &&
         !(l->fetches && fetch_handler_is_full(l->fetches))) {
-        note_held(l, clock_mono_ms());
         l->config.replies->is_full = false;
         l->config.on_space(l->config.owner);
     }

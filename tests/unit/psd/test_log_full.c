@@ -248,6 +248,79 @@ static void pushes_wait_for_their_turn_before_it_is_full(void **state)
     logged_end(&l);
 }
 
+static void report(struct logged *l)
+{
+    struct stats_log report;
+    char error[200];
+
+    enter_shard();
+    shard_wal_report(l->log, &report, error);
+}
+
+/* A push waits for 0.7 s, and is reported as waiting. */
+static void pass_time(struct logged *l, struct peer *p)
+{
+    const uint64_t until_ms = clock_mono_ms() + 700;
+
+    while (!l->f.replies.push_waits.n_now)
+        peer_turn(p);
+    report(l);
+    while (clock_mono_ms() < until_ms)
+        peer_turn(p);
+    assert_true(l->f.replies.is_full);
+    report(l);
+}
+
+static void wait_for_the_disk(struct logged *l, struct peer *p, uint64_t seq)
+{
+    fill(l, p, seq);
+    send_push(p, seq + 1, 0);
+    pass_time(l, p);
+    slow_disk_open(&l->disk);
+    assert_applied(p, seq + 1);
+}
+
+static void wait_for_the_standby(struct logged *l, struct peer *p, uint64_t seq)
+{
+    struct fetch_handler *fetches = dispatch_fetches(l->f.dispatch);
+
+    drain(l, p);
+    enter_shard();
+    fetch_handler_park(fetches, true, false);
+    send_push(p, seq, 0);
+    pass_time(l, p);
+    enter_shard();
+    fetch_handler_unpark(fetches);
+    assert_applied(p, seq);
+}
+
+/* Who buys a disk by these figures is told of the disk's time alone. */
+static void a_wait_for_the_standby_is_not_counted_as_the_disks(void **state)
+{
+    struct logged l;
+    struct peer p;
+    struct stats_wait wait;
+    double held_s, all_s;
+
+    (void)state;
+    logged_begin(&l, WAL_ASYNC);
+    p = worker_of(&l.f, 0);
+    assert_int_equal(ask_table(&p, "t"), 0);
+    send_push(&p, 1, N_KEYS_LARGE); /* from which the disk's speed is known */
+    assert_applied(&p, 1);
+    enter_shard();
+    shard_wal_ship(l.log, dispatch_fetches(l.f.dispatch));
+    wait_for_the_disk(&l, &p, 2);
+    wait_for_the_standby(&l, &p, 4);
+    wait_for_the_disk(&l, &p, 5);
+    await_bound(&l, &p, &wait);
+    assert_int_equal(
+        sscanf(wait.why, "pushes waited for %lf s of the last %lf s", &held_s, &all_s), 2);
+    assert_true(held_s >= 1.2 && all_s - held_s >= 0.6);
+    peer_close(&p);
+    logged_end(&l);
+}
+
 static bool large_is_under_way(struct fixture *f)
 {
     enter_shard();
@@ -420,6 +493,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pushes_wait_for_their_turn_before_it_is_full),
+        cmocka_unit_test(a_wait_for_the_standby_is_not_counted_as_the_disks),
         cmocka_unit_test(pushes_joins_and_tables_wait_until_there_is_space),
         cmocka_unit_test(a_large_push_that_finds_it_full_in_the_middle_begins_again),
         cmocka_unit_test(a_peer_that_hangs_up_while_deferred_is_dropped),
