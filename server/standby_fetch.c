@@ -124,7 +124,7 @@ static void claim(struct standby *s) ON_MAIN
 
 static uint64_t next_term(const struct standby *s) ON_MAIN
 {
-    const uint64_t term = terms_promoted(&s->terms, terms_random());
+    const uint64_t term = terms_promoted(terms_last(&s->terms), terms_random());
     const struct claim *c =
         s->config.coordination ? coordination_claim(s->config.coordination) : NULL;
 

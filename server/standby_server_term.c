@@ -89,13 +89,12 @@ static void on_term_written(void *server)
 static uint64_t next_term(const struct standby_server *s) ON_MAIN
 {
     const struct claim *c = s->coordination ? coordination_claim(s->coordination) : NULL;
-    const uint64_t term = s->terms.role == TERMS_STANDBY
-                              ? terms_promoted(&s->terms, terms_random())
-                              : terms_last(&s->terms) + 1;
+    uint64_t newest = terms_last(&s->terms);
 
-    if (c && term <= c->term)
-        return c->term + 1;
-    return term <= s->peer_term ? s->peer_term + 1 : term;
+    newest = s->peer_term > newest ? s->peer_term : newest;
+    newest = c && c->term > newest ? c->term : newest;
+    return s->terms.role == TERMS_STANDBY ? terms_promoted(newest, terms_random())
+                                          : terms_restarted(newest, terms_random());
 }
 
 /* A term that begins behind each shard's newest record; once a run, however often its write fails. */

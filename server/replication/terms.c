@@ -41,9 +41,14 @@ uint64_t terms_last(const struct terms *t)
     return t->n ? t->items[t->n - 1].term : 0;
 }
 
-uint64_t terms_promoted(const struct terms *t, uint64_t random)
+uint64_t terms_restarted(uint64_t newest, uint64_t random)
 {
-    return (terms_last(t) / TERMS_PROMOTION_STEP + 1) * TERMS_PROMOTION_STEP +
+    return newest + 1 + random % TERMS_RESTART_STEP_MAX;
+}
+
+uint64_t terms_promoted(uint64_t newest, uint64_t random)
+{
+    return (newest / TERMS_PROMOTION_STEP + 1) * TERMS_PROMOTION_STEP +
            random % (TERMS_PROMOTION_STEP / 2);
 }
 

@@ -32,9 +32,10 @@
 #define TERMS_KEPT_MAX 32u /* later ones drop the oldest */
 #define TERMS_NUMBER_MAX \
     (UINT64_MAX / 2) /* of a term that is believed: others come behind it */
+#define TERMS_RESTART_STEP_MAX UINT64_C(65536) /* a restart goes up by so much at most */
 #define TERMS_PROMOTION_STEP \
-    UINT64_C(                \
-        65536) /* a promotion begins the next multiple: no restart of the old primary gets there */
+    (UINT64_C(1)             \
+     << 32) /* a promotion begins the next multiple: no restart of the old primary gets there */
 
 enum terms_role { TERMS_PRIMARY, TERMS_STANDBY };
 
@@ -87,9 +88,13 @@ void terms_begin_history(struct terms *t, uint64_t history, uint64_t timeline,
 /* The newest term; 0: none. */
 uint64_t terms_last(const struct terms *t);
 
+/* The term that a restart of the primary begins, by `random`: of two copies of one directory that start apart each
+ * begins another one, and the greater one is the primary. */
+uint64_t terms_restarted(uint64_t newest, uint64_t random);
+
 /* The term that a promotion begins: the next multiple of TERMS_PROMOTION_STEP, and up to half a step more, by `random`:
  * two members that are promoted apart, each without a word of the other, do not begin the same one. */
-uint64_t terms_promoted(const struct terms *t, uint64_t random);
+uint64_t terms_promoted(uint64_t newest, uint64_t random);
 
 /* Replaces history and list with those of `from`; what is this psd's own stays. */
 void terms_adopt(struct terms *t, const struct terms *from);

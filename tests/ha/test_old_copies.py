@@ -196,3 +196,29 @@ def test_of_two_standbys_of_each_other_one_is_promoted_without_a_word_of_the_oth
     p.primary.start("--standby", p.standby.address)
     wait_for("both words", lambda: p.primary.says("is a standby of") and p.standby.says("is a standby of"), 30)
     promote_and_check(p, before, counter)
+
+
+def test_two_copies_that_start_apart_are_of_different_terms(pair, counter):
+    """The standby of the one does not go on with the other, which has as many records, and others."""
+    p = pair("--durability", "fsync")
+    p.standby.proc.send_signal(signal.SIGSTOP)
+    wait_for("a primary that goes on alone", lambda: p.primary.says("is out of sync"), 30)
+    kill(p.primary)
+    copy = copy_of(p.primary)
+    p.primary.start()
+    wait_for("a primary that serves", lambda: p.primary.log.read_text().count("psd ready") == 2, 30)
+    first = p.primary.replication()["term"]
+    p.standby.proc.send_signal(signal.SIGCONT)
+    wait_for("a standby that follows", lambda: p.primary.log.read_text().count("is in sync") == 1, 60)
+    worker = counter(p)
+    before = worker.ask("stop")
+    kill(p.primary)
+    p.standby.proc.send_signal(signal.SIGSTOP)
+    put_back(p.primary, copy)
+    p.primary.start()
+    wait_for("a primary that serves", lambda: p.primary.log.read_text().count("psd ready") == 3, 30)
+    counter(p).push_on(before["pushed"] + 50)
+    assert p.primary.replication()["term"] != first
+    p.standby.proc.send_signal(signal.SIGCONT)
+    said = "serves from an older copy of its data directory"
+    wait_for("the refusal", lambda: p.primary.says(said) and p.standby.says(said), 30)

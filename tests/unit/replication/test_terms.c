@@ -247,11 +247,27 @@ static void a_file_that_makes_no_sense_is_damage(void **state)
             fail_msg("taken: %s", bad[i]);
     assert_int_equal(read_text(HEAD "term 1 1\nterm 65536 7\n", &t), 0);
     assert_int_equal(terms_last(&t), 65536);
-    assert_int_equal(terms_promoted(&t, 0), 131072);
-    assert_int_equal(terms_promoted(&t, UINT64_MAX), 131072 + 32767);
     assert_string_equal(t.peer, "");
     assert_false(t.is_durable); /* nobody knows */
     terms_deinit(&t);
+}
+
+/* Of two copies of one directory. */
+static void restarts_begin_different_terms_which_no_promotion_begins(void **state)
+{
+    const uint64_t step = TERMS_PROMOTION_STEP;
+    uint64_t term = step + step / 2 - 1; /* the greatest that a promotion begins */
+
+    (void)state;
+    assert_int_equal(terms_restarted(7, 0), 8);
+    assert_int_equal(terms_restarted(7, 1), 9);
+    assert_int_equal(terms_restarted(7, UINT64_MAX), 7 + TERMS_RESTART_STEP_MAX);
+    assert_int_equal(terms_promoted(65536, 0), step);
+    assert_int_equal(terms_promoted(65536, UINT64_MAX), step + step / 2 - 1);
+    assert_true(terms_is_one_reign(1, step - 1) && !terms_is_one_reign(step - 1, step));
+    for (int n = 0; n < 30000; n++) /* starts of one primary */
+        term = terms_restarted(term, UINT64_MAX);
+    assert_true(terms_is_one_reign(term, step) && term < terms_promoted(step, 0));
 }
 
 static void another_layout_has_no_history_but_the_peer(void **state)
@@ -450,10 +466,10 @@ static void the_common_record_is_that_of_the_reference_in_random_runs(void **sta
             if (rand() % 2)
                 follow(s, p);
             if (rand() % 4 == 0) {
-                begin(p, terms_last(&p->terms) + 1);
+                begin(p, terms_restarted(terms_last(&p->terms), (uint64_t)rand()));
             } else if (s->terms.n && rand() % 6 == 0) {
                 primary = !primary;
-                begin(s, terms_promoted(&s->terms, n_promotions += 50));
+                begin(s, terms_promoted(terms_last(&s->terms), n_promotions += 1 << 22));
             }
         }
         terms_deinit(&members[0].terms);
@@ -470,6 +486,7 @@ int main(void)
         cmocka_unit_test(a_read_that_fails_says_so_and_leaks_nothing),
         cmocka_unit_test(any_changed_or_missing_byte_is_damage),
         cmocka_unit_test(a_file_that_makes_no_sense_is_damage),
+        cmocka_unit_test(restarts_begin_different_terms_which_no_promotion_begins),
         cmocka_unit_test(another_layout_has_no_history_but_the_peer),
         cmocka_unit_test(the_oldest_terms_are_dropped),
         cmocka_unit_test(the_list_is_sent_as_bytes),
