@@ -158,12 +158,18 @@ static bool names_newer_self(const struct standby_server *s, const struct peer_a
            terms_is_one_reign(answer->term, terms_last(&s->terms));
 }
 
-/* All that was acknowledged is here, and the standby lives, but does not come. */
-static bool may_go_on_without(const struct standby_server *s, const struct peer_answer *answer)
-    ON_MAIN
+/* All that was acknowledged is here, unless this directory is an older copy, and the standby, which would know, does
+ * not come: it says that it is one, or, with --coord, where of two claims one is made, it says anything or nothing. */
+static bool may_go_on_without(const struct standby_server *s, const struct err *err,
+                              const struct peer_answer *answer) ON_MAIN
 {
-    return s->log_has_all && !s->is_older && answer->primary[0] && !answer->is_primary &&
-           clock_mono_ms() > s->since_ms + FOLLOWS_WITHIN_MS;
+    const bool is_late = clock_mono_ms() > s->since_ms + FOLLOWS_WITHIN_MS;
+
+    if (!s->log_has_all || s->is_older)
+        return false;
+    if (s->coordination)
+        return err->status || is_late;
+    return !err->status && answer->primary[0] && !answer->is_primary && is_late;
 }
 
 static void on_peer_answer(void *server, const struct err *err,
@@ -190,7 +196,7 @@ static void on_peer_answer(void *server, const struct err *err,
         standby_server_note_older(s, answer->term);
         return;
     }
-    if (!s->was_in_sync || (!err->status && may_go_on_without(s, answer))) {
+    if (!s->was_in_sync || may_go_on_without(s, err, answer)) {
         standby_server_begin_term(s, NULL);
         return;
     }
@@ -230,8 +236,8 @@ static void begin_by_claim(struct standby_server *s) ON_MAIN
         await(s);
         return;
     }
-    if (c) /* of two claims one is made */
-        s->was_in_sync = c->in_sync && !s->log_has_all;
+    if (c) /* with fsync, too: a copy of this directory of the same term may lack what that one has */
+        s->was_in_sync = c->in_sync;
     if (c && c->standby[0])
         snprintf(s->terms.peer, sizeof s->terms.peer, "%s", c->standby);
     if ((!c || s->was_in_sync) && s->terms.peer[0])

@@ -222,3 +222,30 @@ def test_two_copies_that_start_apart_are_of_different_terms(pair, counter):
     p.standby.proc.send_signal(signal.SIGCONT)
     said = "serves from an older copy of its data directory"
     wait_for("the refusal", lambda: p.primary.says(said) and p.standby.says(said), 30)
+
+
+def test_with_etcd_and_fsync_a_copy_of_the_same_term_asks_its_standby_first(pair, counter, etcd):
+    """etcd names it as the primary of just this term. The standby was restarted, and knows nothing of what was on that disk."""
+    p = pair("--coord", etcd.url(), "--durability", "fsync", "--failover-after", "20s")
+    worker = counter(p)
+    copy = copy_while_it_stands_still(p.primary)
+    worker.push_on(200)
+    before = worker.ask("stop")
+    kill(p.primary, p.standby)
+    put_back(p.primary, copy)
+    p.standby.start("--standby", p.primary.address)
+    wait_for("its listener", lambda: p.standby.log.read_text().count("listening on") == 3, 30)
+    p.primary.start()
+    wait_for("its word", lambda: p.primary.says("has more than this psd's log, and becomes the primary"), 30)
+    wait_for("the takeover", lambda: p.standby.replication()["role"] == "primary", 30)
+    follow_and_check(p, before, counter)
+
+
+def test_with_etcd_and_fsync_a_primary_whose_standby_is_not_there_serves_alone(pair, counter, etcd):
+    """It is asked, and refuses the connection: nobody waits for it."""
+    p = pair("--coord", etcd.url(), "--durability", "fsync", "--failover-after", "20s")
+    worker = counter(p)
+    kill(p.primary, p.standby)
+    p.primary.start()
+    wait_for("a primary that serves", lambda: p.primary.log.read_text().count("psd ready") == 2, 10)
+    worker.check()
