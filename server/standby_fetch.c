@@ -303,7 +303,7 @@ static void on_sync_noted(struct standby *s) ON_MAIN
 /* What counts is the shards' word; TERMS, which a full disk may refuse to take, comes after it. */
 static void note_sync(struct standby *s, bool in_sync) ON_MAIN
 {
-    s->was_in_sync = in_sync;
+    s->shards_in_sync = in_sync;
     if (s->is_working || in_sync == s->terms.in_sync || clock_mono_ms() < s->note_retry_ms)
         return;
     s->terms.in_sync = in_sync;
@@ -441,7 +441,7 @@ void standby_adopt(struct standby *s)
     terms_adopt(&s->terms, &s->theirs);
     s->terms.timeline = s->epoch;
     s->terms.role = TERMS_STANDBY;
-    s->terms.in_sync = s->was_in_sync = s->ended_in_sync = false;
+    s->terms.in_sync = s->shards_in_sync = s->ended_in_sync = false;
     snprintf(s->terms.peer, sizeof s->terms.peer, "%.127s", s->config.primary);
     standby_start_job(s, standby_write_terms, on_adopted);
 }

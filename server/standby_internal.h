@@ -37,7 +37,7 @@ struct standby {
     bool wants_copy;                      /* whatever the two logs have in common */
     bool was_standby;                     /* what is in the directory is a copy of somebody's */
     bool has_cluster;                     /* cluster_file.h */
-    bool was_in_sync;   /* with the primary that it follows, in this run, as that one says */
+    bool shards_in_sync; /* with the primary that it follows, as that one said last to each of them */
     bool ended_in_sync; /* the run before, as a standby; this one has not followed yet */
     uint64_t followed_term;
     uint64_t take_over_ms;       /* the next try */
@@ -173,7 +173,7 @@ void standby_describe_hindrance(const struct standby *s, char *dst, size_t n_byt
  * said otherwise since. */
 static inline bool standby_noted_sync(const struct standby *s)
 {
-    return s->was_in_sync && (s->is_working ? s->found.in_sync : s->terms.in_sync);
+    return s->shards_in_sync && (s->is_working ? s->found.in_sync : s->terms.in_sync);
 }
 
 static inline uint64_t standby_noted_term(const struct standby *s)

@@ -21,7 +21,6 @@
 #define COPIES_IN_A_ROW_MS 600000u  /* one that comes later is the first again */
 #define REST_MS UINT64_C(10000)     /* after those at once; twice as long after each, */
 #define REST_MS_MAX UINT64_C(60000) /* but not longer */
-#define REST_SHIFT_MAX 3u
 
 /* --- copies in a row --- */
 
@@ -29,13 +28,13 @@
  * other: it finds differing rows, or is a psd that does not know this one's records. */
 static uint64_t copy_rest_ms(const struct standby_server *s) ON_MAIN
 {
-    const uint32_t n = s->copies.n;
-    uint64_t rest_ms;
+    uint64_t rest_ms = REST_MS;
 
-    if (n < COPIES_AT_ONCE || strcmp(s->copies.address, s->request.asked.address) != 0)
+    if (s->copies.n < COPIES_AT_ONCE ||
+        strcmp(s->copies.address, s->request.asked.address) != 0)
         return 0;
-    rest_ms =
-        REST_MS << (n - COPIES_AT_ONCE < REST_SHIFT_MAX ? n - COPIES_AT_ONCE : REST_SHIFT_MAX);
+    for (uint32_t n = COPIES_AT_ONCE; n < s->copies.n && rest_ms < REST_MS_MAX; n++)
+        rest_ms *= 2;
     return rest_ms < REST_MS_MAX ? rest_ms : REST_MS_MAX;
 }
 
@@ -267,18 +266,25 @@ static bool has_more(const uint64_t *last, const uint64_t *keep, uint32_t n)
     return n > 0;
 }
 
+/* It has heard of this psd's disk since its own start. */
+static bool knows_stored(const struct follow *asked)
+{
+    uint32_t i = 0;
+
+    while (i < asked->n_shards && !asked->stored[i])
+        i++;
+    return i < asked->n_shards;
+}
+
 /* What the standby has more was acknowledged, or may have been: with fsync only if this directory is an older copy,
  * which a standby that was restarted cannot say. It takes over then if it lacks nothing. */
 static bool is_to_take_over(const struct standby_server *s) ON_MAIN
 {
     const struct follower_request *q = &s->request;
+    const bool has_all = !has_more(q->last, q->keep, s->n_shards);
 
-    if (!has_more(q->asked.last, q->keep, s->n_shards))
-        return false;
-    for (uint32_t i = 0; i < s->n_shards && s->log_has_all; i++)
-        if (q->asked.stored[i] || q->last[i] > q->keep[i])
-            return false;
-    return true;
+    return has_more(q->asked.last, q->keep, s->n_shards) &&
+           (!s->log_has_all || (has_all && !knows_stored(&q->asked)));
 }
 
 /* The term of which this standby will be. */

@@ -18,17 +18,19 @@ static const char *named_primary(const struct standby_server *s) ON_MAIN
     return c ? c->primary : "another psd";
 }
 
-/* Since when the standby has been silent, if that makes pulls wait; 0: it does not. */
+/* How long the standby has been silent, if that makes pulls wait; 0: it does not. */
 static uint64_t pulls_wait_ms(const struct standby_server *s) ON_MAIN
 {
     const uint64_t now_ms = clock_mono_ms();
     uint64_t longest_ms = 0;
 
-    for (uint32_t i = 0; i < s->n_shards && s->coordination && s->sync.state != SYNC_OUT; i++) {
-        const uint64_t sent_ms = atomic_load(&standby_shards_view(s->shards, i)->sent_ms);
+    for (uint32_t i = 0; i < s->n_shards && s->state != SERVER_OFF; i++) {
+        const uint64_t until_ms =
+            atomic_load(&standby_shards_view(s->shards, i)->alone_until_ms);
+        const uint64_t silent_ms =
+            until_ms && now_ms > until_ms ? now_ms - until_ms + FETCH_HANDLER_ALONE_MS : 0;
 
-        if (now_ms > sent_ms + FETCH_HANDLER_ALONE_MS && now_ms - sent_ms > longest_ms)
-            longest_ms = now_ms - sent_ms;
+        longest_ms = silent_ms > longest_ms ? silent_ms : longest_ms;
     }
     return longest_ms;
 }

@@ -157,6 +157,7 @@ static void move_gate(struct fetch_handler *f) ON_SHARD
     publish_gate(f);
     reply_queue_set_standby(replies, gate_acknowledged(&f->gate));
     replies->alone_until_ms = alone_until_ms(f);
+    atomic_store(&f->view.alone_until_ms, replies->alone_until_ms);
     f->has_moved = f->has_moved || (!shows_all && reply_queue_shows_gone(replies) &&
                                     reply_queue_is_current(replies));
     if (f->was_full && !fetch_handler_is_full(f)) {
