@@ -34,6 +34,15 @@ enum follow_action {
     FOLLOW_ACTION_END
 };
 
+/* What the primary had when its newest term began. */
+enum follow_begun {
+    FOLLOW_BEGUN_UNKNOWN, /* an older psd, or that term began in an earlier run */
+    FOLLOW_BEGUN_WHOLE,   /* all that had been acknowledged */
+    FOLLOW_BEGUN_SEEN,    /* the same, unless the primary before it went on without this one */
+    FOLLOW_BEGUN_LOSSY,   /* perhaps less: a person accepted a loss */
+    FOLLOW_BEGUN_END
+};
+
 struct follow {
     uint64_t term, history;
     uint32_t features;
@@ -59,6 +68,7 @@ struct follow_reply {
     uint32_t n_terms;
     const uint8_t *terms; /* borrowed */
     char cpu[64];
+    enum follow_begun begun;
 };
 
 struct file_request {

@@ -454,7 +454,8 @@ static void on_promoted(void *node)
     enter_main();
     group_view_show_map(n->groups, true);
     n->state = NODE_STARTING;
-    if (standby_server_begin_promoted(n->standbys, standby_is_handed_over(n->standby), &err))
+    if (standby_server_begin_promoted(n->standbys, standby_begun_with(n->standby),
+                                      standby_is_handed_over(n->standby), &err))
         fail(n, &err);
 }
 

@@ -107,6 +107,9 @@ void standby_tick(struct standby *s, uint64_t now_ms) ON_MAIN;
 
 void standby_see(const struct standby *s, struct standby_view *ret) ON_MAIN;
 
+/* What it had when the term of its promotion began. */
+enum follow_begun standby_begun_with(const struct standby *s) ON_MAIN;
+
 /* The promotion that is under way, or done, is a switch: the old primary restarts as the standby. */
 bool standby_is_handed_over(const struct standby *s) ON_MAIN;
 

@@ -37,15 +37,40 @@ static int check_keep(struct standby *s, const struct follow_reply *reply, bool 
     return 0;
 }
 
-static void log_dropped(const struct standby *s, const struct follow_reply *reply)
+/* Had a worker been told that the records which are given up are kept? What the primary says is of the term before its
+ * newest one, unless a loss was accepted; while this psd was the primary with a standby in sync, it told nobody before that one had them. */
+static const char *describe_told(const struct standby *s, const struct follow_reply *reply)
+    ON_MAIN
+{
+    const struct terms *t = &s->theirs;
+    const bool was_primary = s->terms.role == TERMS_PRIMARY;
+    const bool is_next = t->n > 1 && t->items[t->n - 2].term == terms_last(&s->terms);
+
+    if (reply->begun == FOLLOW_BEGUN_WHOLE && is_next)
+        return was_primary ? "none of them had been acknowledged"
+                           : "none of them had been acknowledged, unless the primary's data "
+                             "directory is an older copy";
+    if (reply->begun == FOLLOW_BEGUN_SEEN && is_next && was_primary && !s->was_alone)
+        return "none of them had been acknowledged";
+    if (reply->begun == FOLLOW_BEGUN_LOSSY)
+        return "some of them may have been acknowledged: a person has made that psd the "
+               "primary "
+               "with --accept-loss";
+    if (was_primary && s->was_alone)
+        return "some of them may have been acknowledged: this psd had gone on without its "
+               "standby";
+    return "whether some of them had been acknowledged is not known";
+}
+
+static void log_dropped(const struct standby *s, const struct follow_reply *reply) ON_MAIN
 {
     for (uint32_t i = 0; i < standby_n_shards(s); i++)
         if (reply->keep[i] < s->last[i])
             log_line_warn("shard %" PRIu32 ": records %" PRIu64 " to %" PRIu64
                           " are given up: the primary does not have them (its term is %" PRIu64
-                          ", this log ends in term %" PRIu64 ")",
-                          i, reply->keep[i] + 1, s->last[i], reply->term,
-                          terms_last(&s->terms));
+                          ", this log ends in term %" PRIu64 "); %s",
+                          i, reply->keep[i] + 1, s->last[i], reply->term, terms_last(&s->terms),
+                          describe_told(s, reply));
 }
 
 /* Records in memory alone are dropped as they are; of what is applied a shard gets rid by a new life alone. */
@@ -327,6 +352,7 @@ static int read_directory(struct standby *s, struct err *err)
     }
     s->was_standby = s->terms.role == TERMS_STANDBY;
     s->ended_in_sync = s->was_standby && s->terms.in_sync;
+    s->was_alone = !s->was_standby && !s->terms.in_sync;
     s->terms.in_sync = false; /* the primary may have gone on alone since this psd's end */
     if (!status)
         status = log_end_read(s->config.files, data_dir, standby_n_shards(s), &s->epoch,
@@ -432,6 +458,11 @@ void standby_see(const struct standby *s, struct standby_view *ret)
     standby_describe_hindrance(s, ret->hindrance, sizeof ret->hindrance);
     if (s->is_loaded)
         see_shards(s, ret);
+}
+
+enum follow_begun standby_begun_with(const struct standby *s)
+{
+    return s->begun_with;
 }
 
 bool standby_is_handed_over(const struct standby *s)

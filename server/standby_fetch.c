@@ -131,6 +131,17 @@ static uint64_t next_term(const struct standby *s) ON_MAIN
     return c && term <= c->term ? c->term + 1 : term;
 }
 
+/* Over a claim that says so, or from a primary that hands over, it has all; without --coord nobody knows whether the
+ * primary goes on alone meanwhile. */
+static enum follow_begun begun_with(const struct standby *s) ON_MAIN
+{
+    if (s->promises & STANDBY_HANDED_OVER || (s->config.coordination && standby_is_named(s)))
+        return FOLLOW_BEGUN_WHOLE;
+    if (!s->config.coordination && standby_noted_sync(s))
+        return FOLLOW_BEGUN_SEEN;
+    return s->promises & STANDBY_ACCEPT_LOSS ? FOLLOW_BEGUN_LOSSY : FOLLOW_BEGUN_UNKNOWN;
+}
+
 static void begin_term(struct standby *s) ON_MAIN
 {
     struct err err = { 0 };
@@ -149,6 +160,7 @@ static void begin_term(struct standby *s) ON_MAIN
         standby_see_shard(s, i, &view);
         s->keep[i] = view.applied + 1;
     }
+    s->begun_with = begun_with(s);
     s->term = next_term(s);
     terms_begin(&s->terms, s->term, s->keep);
     s->terms.role = TERMS_PRIMARY;

@@ -37,8 +37,11 @@ struct standby {
     bool wants_copy;                      /* whatever the two logs have in common */
     bool was_standby;                     /* what is in the directory is a copy of somebody's */
     bool has_cluster;                     /* cluster_file.h */
-    bool shards_in_sync; /* with the primary that it follows, as that one said last to each of them */
+    bool
+        shards_in_sync; /* with the primary that it follows, as that one said last to each of them */
     bool ended_in_sync; /* the run before, as a standby; this one has not followed yet */
+    bool was_alone; /* the run before was a primary's, and ended without a standby in sync */
+    enum follow_begun begun_with; /* the term of a promotion */
     uint64_t followed_term;
     uint64_t take_over_ms;       /* the next try */
     uint64_t ticked_ms, woke_ms; /* the tick before; after this psd's own pause */

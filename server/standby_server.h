@@ -58,8 +58,8 @@ int standby_server_begin(struct standby_server *s, uint64_t timeline, struct err
 
 /* The same after a promotion: TERMS has the term that has begun, and this psd serves at once.
  * is_handed_over: by a switch. */
-int standby_server_begin_promoted(struct standby_server *s, bool is_handed_over,
-                                  struct err *err) ON_MAIN MUST_CHECK;
+int standby_server_begin_promoted(struct standby_server *s, enum follow_begun begun_with,
+                                  bool is_handed_over, struct err *err) ON_MAIN MUST_CHECK;
 
 /* -EMFILE and a sentence: there are too many standbys' connections. */
 int standby_server_admit(const struct standby_server *s, struct err *err) ON_MAIN MUST_CHECK;

@@ -87,6 +87,7 @@ static void answer_follow(struct standby_server *s) ON_MAIN
     arithmetic_fingerprint(reply->cpu);
     if (!reply->status) {
         reply->action = q->action;
+        reply->begun = s->begun_with;
         reply->n_shards = s->n_shards;
         for (uint32_t i = 0; i < s->n_shards && q->action == FOLLOW_GO_ON; i++)
             reply->keep[i] = q->keep[i];

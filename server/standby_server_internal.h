@@ -80,7 +80,8 @@ struct standby_server {
     bool had_standby;   /* TERMS, as this start found it, names one */
     bool
         is_handed_over; /* at the start: the peer was the primary, and ends to follow this psd */
-    bool has_begun;     /* a term of this run is in `terms` */
+    bool has_begun;     /* a term of this run is in `terms`, */
+    enum follow_begun begun_with;                                   /* and began with this */
     void (*begun)(struct standby_server *s, const struct err *err); /* NULL: nobody waits */
     struct coordination *coordination; /* owned; NULL: TERMS alone decides */
     bool has_read_claim;               /* ASKING: it has decided */

@@ -105,6 +105,9 @@ void standby_server_begin_term(struct standby_server *s,
     if (!s->has_begun) {
         standby_shards_next(s->shards, s->request.first);
         terms_begin(&s->terms, next_term(s), s->request.first);
+        s->begun_with = s->accepts_loss  ? FOLLOW_BEGUN_LOSSY
+                        : s->log_has_all ? FOLLOW_BEGUN_WHOLE
+                                         : FOLLOW_BEGUN_UNKNOWN;
     }
     s->has_begun = true;
     s->state = SERVER_BEGINNING;
@@ -340,12 +343,13 @@ static int read_terms(struct standby_server *s, struct err *err)
     return 0;
 }
 
-int standby_server_begin_promoted(struct standby_server *s, bool is_handed_over,
-                                  struct err *err)
+int standby_server_begin_promoted(struct standby_server *s, enum follow_begun begun_with,
+                                  bool is_handed_over, struct err *err)
 {
     if (read_terms(s, err))
         return err->status;
     s->is_handed_over = is_handed_over;
+    s->begun_with = begun_with;
     s->has_begun = true;
     s->state = SERVER_SERVING;
     log_serving(s);

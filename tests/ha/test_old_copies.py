@@ -5,6 +5,7 @@ import shutil
 import signal
 
 import pytest
+import wire
 from counting import Counter
 from training import wait_for
 
@@ -43,6 +44,11 @@ def copy_of(member):
 def put_back(member, copy):
     shutil.rmtree(member.data)
     copy.rename(member.data)
+
+
+def given_up(member):
+    """Its line about records that it has given up; each shard has the same end."""
+    return next(line for line in member.log.read_text().splitlines() if "are given up" in line)
 
 
 def stop(member):
@@ -171,7 +177,8 @@ def test_a_person_says_that_the_old_copy_serves(pair, counter):
     assert refused.returncode == 1 and SAYS in refused.stderr, refused
     assert p.primary.psctl("promote", "--accept-loss").returncode == 0
     wait_for("its standby", lambda: p.primary.replication().get("in_sync"), 60)
-    assert p.standby.replication()["role"] == "standby" and p.standby.says("are given up")
+    assert p.standby.replication()["role"] == "standby"
+    assert "some of them may have been acknowledged: a person has made that psd the primary with --accept-loss" in given_up(p.standby)
 
 
 def test_a_killed_primary_with_fsync_serves_again(pair, counter):
@@ -249,3 +256,49 @@ def test_with_etcd_and_fsync_a_primary_whose_standby_is_not_there_serves_alone(p
     p.primary.start()
     wait_for("a primary that serves", lambda: p.primary.log.read_text().count("psd ready") == 2, 10)
     worker.check()
+
+
+def log_workers_unanswered(member, n):
+    """n joins on each shard, one after the other, whose replies wait. They are on this member's disk; a standby that stands still has asked for
+    two of them at most."""
+    clients = []
+    for rank in range(n):
+        for shard in range(2):
+            before = member.status()["shards"][shard]["log"]["records"]
+            client = wire.Wire(int(member.address.rpartition(":")[2]))
+            clients.append(client)
+            assert client.hello(shard=shard).status == 0
+            client.send(wire.frame("join", wire.head((1, "j"), (2, rank), (3, n), (4, 7), (5, wire.ASYNC), (9, "w")), request_id=2))
+            wait_for("its record", lambda s=shard, b=before: member.status()["shards"][s]["log"]["durable"] > b, 30)
+    return clients
+
+
+def test_a_primary_that_comes_back_says_that_nobody_had_been_told_of_what_it_gives_up(pair, counter):
+    """Its standby was in sync to the end, and stood still when these records were made: no reply went out."""
+    p = pair("--durability", "fsync", "--standby-patience", "60s")
+    counter(p).ask("stop")  # both logs have records
+    p.standby.proc.send_signal(signal.SIGSTOP)
+    clients = log_workers_unanswered(p.primary, 5)
+    kill(p.primary)
+    for client in clients:
+        client.close()
+    p.standby.proc.send_signal(signal.SIGCONT)
+    p.standby.promote()
+    p.primary.start("--standby", p.standby.address)
+    wait_for("its line", lambda: p.primary.says("are given up"), 30)
+    assert given_up(p.primary).endswith("; none of them had been acknowledged")
+
+
+def test_a_primary_that_had_gone_on_alone_says_that_it_may_have_told_of_what_it_gives_up(pair, counter):
+    p = pair("--durability", "fsync", "--standby-patience", "1s")
+    worker = counter(p)
+    p.standby.proc.send_signal(signal.SIGSTOP)
+    wait_for("a primary that goes on alone", lambda: p.primary.says("is out of sync"), 30)
+    worker.push_on(100)
+    worker.ask("stop")
+    kill(p.primary)
+    p.standby.proc.send_signal(signal.SIGCONT)
+    p.standby.promote()  # it has heard nothing else than that it is in sync
+    p.primary.start("--standby", p.standby.address)
+    wait_for("its line", lambda: p.primary.says("are given up"), 30)
+    assert given_up(p.primary).endswith("; some of them may have been acknowledged: this psd had gone on without its standby")
