@@ -230,7 +230,8 @@ static const char *state_name(const struct standby_server *s)
     return s->sync.state == SYNC_OUT ? "standby follows" : sync_state_name(s->sync.state);
 }
 
-/* The last word of the shard's standby that has been silent for longest, if that is too long; 0: all are heard. */
+/* The last word of the shard's standby that has been silent for longest, if that is too long, or its connection has
+ * ended; 0: all are heard. */
 static uint64_t silent_since_ms(const struct standby_server *s, uint64_t now_ms) ON_MAIN
 {
     const struct sync_shard *shards = standby_shards_query(s->shards);
@@ -240,7 +241,10 @@ static uint64_t silent_since_ms(const struct standby_server *s, uint64_t now_ms)
         const uint64_t heard_ms =
             shards[i].heard_ms > s->followed_ms ? shards[i].heard_ms : s->followed_ms;
 
-        if (now_ms > heard_ms + s->sync.patience_ms && (!first_ms || heard_ms < first_ms))
+        const bool is_lost = s->was_connected && !shards[i].is_connected;
+
+        if ((is_lost || now_ms > heard_ms + s->sync.patience_ms) &&
+            (!first_ms || heard_ms < first_ms))
             first_ms = heard_ms;
     }
     return first_ms;
@@ -253,7 +257,8 @@ uint64_t standby_server_gone_unix_ms(const struct standby_server *s)
 
     if (!s->terms.peer[0] || s->state != SERVER_SERVING || standby_copy_of(s->copy))
         return 0;
-    if (!s->is_followed && now_ms < s->asked_to_follow_ms + ASKS_WITHIN_MS)
+    if (!s->is_followed && s->asked_to_follow_ms > s->gone_ms &&
+        now_ms < s->asked_to_follow_ms + ASKS_WITHIN_MS)
         return 0;
     gone_ms = s->is_followed ? silent_since_ms(s, now_ms)
               : s->gone_ms   ? s->gone_ms

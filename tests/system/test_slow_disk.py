@@ -2,12 +2,14 @@
 spread over time, and each is applied once. How fast and how evenly is printed and decides nothing: this machine may be busy."""
 import re
 import subprocess
+import threading
 
 import pytest
 
 import test_durability
 import wire
 from conftest import BIN, eventually
+from fake_standby import COPY, GO_ON, Standby
 from test_disk_space import metrics, tool
 from test_durability import DIM, alone, one_pusher, wait_acknowledged
 
@@ -77,3 +79,28 @@ def test_a_disk_that_is_the_bound_is_said_so_and_pushes_stay_exact(start_psd, sl
     psd = start_psd(*args)
     p.connect(psd)
     wait_acknowledged([p])
+
+
+@pytest.mark.timeout(240)
+def test_a_standby_that_asks_to_follow_until_its_own_sync_is_over_is_named(start_psd, slow_disk, monkeypatch):
+    """That the connection before is out of sync has to be on the disk first, which takes 3 s a sync."""
+    with monkeypatch.context() as env:
+        env.setenv("LD_PRELOAD", str(slow_disk))
+        env.setenv("PS_DISK_BYTES_PER_S", str(BYTES_PER_S))
+        env.setenv("PS_DISK_SYNC_US", "3000000")
+        psd = start_psd("--shards", "1", "--memory-max", "64M", "--standby-patience", "60s")
+    standby = Standby(psd)
+    assert (standby.follow(), standby.follow()) == (COPY, GO_ON)
+    standby.start()
+    eventually(lambda: psd.admin("status")["replication"]["in_sync"], 60)
+    standby.close()
+    actions = []
+    asking = threading.Thread(target=lambda: actions.append(standby.follow()))
+    asking.start()
+    says = "127.0.0.1:9 asks to follow, and waits until standby 127.0.0.1:9 is out of sync"
+    eventually(lambda: [(w["what"], w["why"]) for w in psd.admin("why")["waits"]] == [("standby", says)], 30)
+    assert says in tool("psctl", "why", "--server", f"127.0.0.1:{psd.port}")
+    asking.join(60)
+    assert actions == [GO_ON]
+    eventually(lambda: psd.admin("why")["waits"] == [], 30)
+    standby.close()

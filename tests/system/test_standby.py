@@ -481,6 +481,42 @@ def test_a_follow_whose_terms_cannot_be_written_leaves_no_file_open(start_psd, t
     standby.close()
 
 
+def test_a_standby_that_follows_and_is_not_in_sync_is_not_switched_to(start_psd):
+    """It is there, so it is not called gone."""
+    psd = start_psd(*ARGS, "--standby-patience", "60s")
+    standby = Standby(psd)
+    assert standby.follow() == COPY
+    assert standby.follow() == GO_ON  # and fetches nothing
+    with psd.connect(wire.LISTENER, role="operator") as client:
+        refused = client.admin("switch", "0")
+    assert refused.status == -errno.ENODATA and "switch: standby 127.0.0.1:9 is not in sync yet" in refused.text, refused.text
+    standby.close()
+
+
+def test_a_new_standby_takes_the_place_of_one_that_is_away_and_that_one_is_told(start_psd):
+    """One at a time: the one before follows once the new one is away, too."""
+    psd = start_psd(*ARGS)
+    before = follow(psd)
+    await_sync(psd)
+    before.close()
+    eventually(lambda: standby_of(psd)["state"] == "no standby")
+    new = follow(psd, name="standby-2", address="127.0.0.1:10")
+    await_sync(psd)
+    assert standby_of(psd)["peer"] == "127.0.0.1:10"
+    with pytest.raises(Refused) as refused:
+        before.follow()
+    assert refused.value.status == -errno.EBUSY
+    assert refused.value.text == "127.0.0.1:10 is the standby, and there is one at a time"
+    assert standby_of(psd)["in_sync"] and standby_of(psd)["peer"] == "127.0.0.1:10"
+    new.close()
+    eventually(lambda: standby_of(psd)["state"] == "no standby")
+    eventually(lambda: goes_on(before))
+    before.start()
+    await_sync(psd)
+    assert standby_of(psd)["peer"] == "127.0.0.1:9"
+    before.close()
+
+
 def test_lies_of_a_standby_end_its_connection_and_nothing_else(start_psd):
     psd = start_psd(*ARGS, "--standby-patience", "500ms")
     worker = Worker(psd)
