@@ -22,9 +22,9 @@ struct shard_wal {
     struct wal_bound bound;
     uint64_t held_ms, noted_ms; /* of no push at all, for the disk's sake; until noted_ms */
     bool is_full_of_disk, is_paced_by_disk; /* else a standby is why replies say so */
-    struct push_waits waits; /* as the last tick saw them */
-    uint64_t bound_over_ns;  /* of waits.over_ns, what was there when the bound was told */
-    bool waits_for_standby;  /* pushes did, at the last tick */
+    struct push_waits waits;                /* as the last tick saw them */
+    uint64_t bound_over_ns; /* of waits.over_ns, what was there when the bound was told */
+    bool waits_for_standby; /* pushes did, at the last tick */
     struct fetch_handler *fetches; /* borrowed; NULL: no standby follows */
     uint64_t pin, unpinned; /* a truncation waits below `pin`; what it would have been, or 0 */
 };

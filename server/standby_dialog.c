@@ -37,10 +37,10 @@ static int check_keep(struct standby *s, const struct follow_reply *reply, bool 
     return 0;
 }
 
-/* Had a worker been told that the records which are given up are kept? What the primary says is of the term before its
- * newest one, unless a loss was accepted; while this psd was the primary with a standby in sync, it told nobody before that one had them. */
-static const char *describe_told(const struct standby *s, const struct follow_reply *reply)
-    ON_MAIN
+/* Were records that are given up acknowledged? What the primary says is of the term before its newest one, unless a
+ * loss was accepted. A primary with a standby in sync acknowledges nothing before that one has it. */
+static const char *describe_acknowledged(const struct standby *s,
+                                         const struct follow_reply *reply) ON_MAIN
 {
     const struct terms *t = &s->theirs;
     const bool was_primary = s->terms.role == TERMS_PRIMARY;
@@ -70,7 +70,7 @@ static void log_dropped(const struct standby *s, const struct follow_reply *repl
                           " are given up: the primary does not have them (its term is %" PRIu64
                           ", this log ends in term %" PRIu64 "); %s",
                           i, reply->keep[i] + 1, s->last[i], reply->term, terms_last(&s->terms),
-                          describe_told(s, reply));
+                          describe_acknowledged(s, reply));
 }
 
 /* Records in memory alone are dropped as they are; of what is applied a shard gets rid by a new life alone. */

@@ -40,7 +40,7 @@ struct fetch_handler;
 struct fetch_view {
     _Atomic uint64_t appended, received, durable, applied;    /* records */
     _Atomic uint64_t held, closed_at, heard_ms, caught_up_ms; /* gate.h */
-    _Atomic uint64_t sent_ms;      /* of the newest reply that the standby has, as it says */
+    _Atomic uint64_t sent_ms; /* of the newest reply that the standby has, as it says */
     _Atomic uint64_t
         alone_until_ms; /* from then on pulls wait (reply_queue.h); 0: no standby yet, or sealed */
     _Atomic uint64_t greater_term; /* that a fetch named; 0: none did */

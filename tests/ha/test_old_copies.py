@@ -273,7 +273,7 @@ def log_workers_unanswered(member, n):
     return clients
 
 
-def test_a_primary_that_comes_back_says_that_nobody_had_been_told_of_what_it_gives_up(pair, counter):
+def test_a_primary_that_comes_back_says_that_nothing_of_what_it_gives_up_was_acknowledged(pair, counter):
     """Its standby was in sync to the end, and stood still when these records were made: no reply went out."""
     p = pair("--durability", "fsync", "--standby-patience", "60s")
     counter(p).ask("stop")  # both logs have records
@@ -289,7 +289,7 @@ def test_a_primary_that_comes_back_says_that_nobody_had_been_told_of_what_it_giv
     assert given_up(p.primary).endswith("; none of them had been acknowledged")
 
 
-def test_a_primary_that_had_gone_on_alone_says_that_it_may_have_told_of_what_it_gives_up(pair, counter):
+def test_a_primary_that_had_gone_on_alone_says_that_some_of_what_it_gives_up_may_be_acknowledged(pair, counter):
     p = pair("--durability", "fsync", "--standby-patience", "1s")
     worker = counter(p)
     p.standby.proc.send_signal(signal.SIGSTOP)

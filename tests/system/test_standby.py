@@ -493,7 +493,7 @@ def test_a_standby_that_follows_and_is_not_in_sync_is_not_switched_to(start_psd)
     standby.close()
 
 
-def test_a_new_standby_takes_the_place_of_one_that_is_away_and_that_one_is_told(start_psd):
+def test_a_new_standby_takes_the_place_of_one_that_is_away_and_that_one_is_refused(start_psd):
     """One at a time: the one before follows once the new one is away, too."""
     psd = start_psd(*ARGS)
     before = follow(psd)
