@@ -276,12 +276,12 @@ static void a_job_with_another_optimizer_does_not_go_on_with_whole_layers(void *
     (void)state;
     must(open_tables_of(store, FLAGS("--batch", "128"), &block, &err), &err);
     assert_int_equal(block, TABLE_SPEC_DENSE_BLOCK);
-    assert_int_equal(
-        open_tables_of(store, FLAGS("--dense-optimizer", "lamb"), &block, &err), PS_ESPEC);
-    assert_string_equal(err.text,
-                        "table job/bot.0.W: optimizer is adagrad here, lamb was asked for: what "
-                        "an earlier run of job \"job\" has made it with stays; go on with the "
-                        "same model and training settings, or take another --job");
+    assert_int_equal(open_tables_of(store, FLAGS("--dense-optimizer", "lamb"), &block, &err),
+                     PS_ESPEC);
+    assert_string_equal(
+        err.text, "table job/bot.0.W: optimizer is adagrad here, lamb was asked for: what "
+                  "an earlier run of job \"job\" has made it with stays; go on with the "
+                  "same model and training settings, or take another --job");
     must(open_tables_of(store, FLAGS("--batch", "128"), &block, &err), &err);
     assert_int_equal(block, TABLE_SPEC_DENSE_BLOCK);
     store->ops->close(store);
