@@ -254,8 +254,6 @@ static void new_tables_have_the_defaults(void **state)
     store->ops->close(store);
 }
 
-/* ---- layers in blocks, and whole ---- */
-
 static struct param_store *open_store(void)
 {
     struct err err = { 0 };
@@ -266,6 +264,29 @@ static struct param_store *open_store(void)
          &err);
     return store;
 }
+
+/* A run of other flags keeps the warm-up that the tables were made with. */
+static void with_dropout_dense_tables_alone_are_made_with_a_warmup(void **state)
+{
+    const char *const *flags[] = { DROPS("--batch", "128"), FLAGS("--batch", "128") };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(flags); i++) {
+        const uint32_t want = i == 0 ? SETTINGS_WARMUP_AUTO : 0;
+        struct param_store *store = open_store();
+        struct err err = { 0 };
+
+        must(open_tables(store, flags[i], &err), &err);
+        must(open_tables(store, flags[1 - i], &err), &err);
+        assert_int_equal(spec_of(store, "job/top.0.W", 0).schedule.warmup_clocks, want);
+        assert_int_equal(spec_of(store, "job/top.0.b", 0).schedule.warmup_clocks, want);
+        assert_int_equal(spec_of(store, "job/emb", 4).schedule.warmup_clocks, 0);
+        assert_int_equal(spec_of(store, "job/wide", 1).schedule.warmup_clocks, 0);
+        store->ops->close(store);
+    }
+}
+
+/* ---- layers in blocks, and whole ---- */
 
 static void a_job_with_another_optimizer_does_not_go_on_with_whole_layers(void **state)
 {
@@ -336,6 +357,7 @@ int main(void)
         cmocka_unit_test(a_job_without_numbers_has_no_hats),
         cmocka_unit_test(tables_keep_what_they_were_made_with),
         cmocka_unit_test(new_tables_have_the_defaults),
+        cmocka_unit_test(with_dropout_dense_tables_alone_are_made_with_a_warmup),
         cmocka_unit_test(a_job_with_another_optimizer_does_not_go_on_with_whole_layers),
         cmocka_unit_test(blocks_of_an_earlier_psworker_stay_with_an_optimizer_of_whole_layers),
     };
