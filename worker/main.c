@@ -500,6 +500,25 @@ static int prepare(struct command_context *r, struct err *err)
     return status;
 }
 
+static int make_tables(struct command_context *r, struct err *err)
+{
+    /* Before any table is made, which would stay. */
+    int status = table_specs_check_layers(&r->settings, r->setup.model, r->store, err);
+
+    if (!status)
+        status = model_record_make(r->record, &r->settings, r->setup.schema, r->store, err);
+    if (!status)
+        status =
+            model_tables_create(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
+                                r->store, &r->tables, err);
+    if (!status)
+        status = moments_to_tables(r, err);
+    /* Last: a worker that is stopped before its first push leaves the job. */
+    if (!status)
+        status = model_record_fill(r->record, &r->settings, r->setup.schema, r->store, err);
+    return status;
+}
+
 static int train(struct command_context *r, struct err *err)
 {
     struct trainer *t;
@@ -524,19 +543,8 @@ static int train(struct command_context *r, struct err *err)
         status = setup_probe(&r->setup, err);
     if (!status)
         status = setup_cardinalities(&r->setup, err);
-    if (!status) /* before any table is made, which would stay */
-        status = table_specs_check_layers(&r->settings, r->setup.model, r->store, err);
     if (!status)
-        status = model_record_make(r->record, &r->settings, r->setup.schema, r->store, err);
-    if (!status)
-        status =
-            model_tables_create(&r->settings, r->setup.model, schema_n_numeric(r->setup.schema),
-                                r->store, &r->tables, err);
-    if (!status)
-        status = moments_to_tables(r, err);
-    /* Last: a worker that is stopped before its first push leaves the job. */
-    if (!status)
-        status = model_record_fill(r->record, &r->settings, r->setup.schema, r->store, err);
+        status = make_tables(r, err);
     if (status)
         return status;
     log_line_info("computing on %s", dlrm_device(r->setup.model));

@@ -120,6 +120,40 @@ def test_whole_layers_are_the_cpus(train):
     assert abs(gpu["logloss"] - cpu["logloss"]) < 1e-3
 
 
+WHOLE = ("--dense-optimizer", "lamb", "--dense-lr", "0.01")
+WIDE = ("--format", "criteo", "--job", "ctr", "--bottom", "32", "--top", "150,120", "--dim", "8", "--batch", "250")
+
+
+def whole_layers(train, psds, device, *flags, second=()):
+    """The tables of two runs of a job. If the second one does not name the optimizer, its model has the layers in blocks at first."""
+    node = psds("--shards", 2)
+    train(device, "--servers", node.address, *WHOLE, *flags, base=WIDE)
+    _, log_text = train(device, "--servers", node.address, *flags, *second, base=WIDE)
+    node.stop()
+    tables = read_tables([node.data])
+    assert [len(tables[f"ctr/top.{layer}.W"]) for layer in (0, 1)] == [1, 1]
+    return tables, log_text
+
+
+def test_layers_are_encoded_as_whole_as_their_tables_have_them(train, psds):
+    flags = ("--dense-push-codec", "onebit", "--push-codec", "int8")
+    there, log_text = whole_layers(train, psds, "cuda", *flags)
+    here, _ = whole_layers(train, psds, "cuda", *flags, "--device-encode", "off")
+    assert "gradients leave the device encoded" in log_text
+    assert there == here
+
+
+@pytest.mark.parametrize("codecs", [(), ("--dense-push-codec", "onebit")], ids=lambda codecs: " ".join(codecs) or "fp32")
+def test_two_devices_train_whole_layers(train, psds, codecs):
+    """As one device does; and a job goes on without its optimizer's name as with it."""
+    one, _ = train("cuda", "--local", "--valid-fraction", "0.2", *WHOLE, *codecs, base=WIDE)
+    two, log_text = train("cuda:0,1", "--local", "--valid-fraction", "0.2", *WHOLE, *codecs, base=WIDE)
+    assert "each batch is divided among 2 devices" in log_text
+    assert abs(two["logloss"] - one["logloss"]) < 1e-3
+    named, _ = whole_layers(train, psds, "cuda:0,1", *codecs, second=WHOLE)
+    assert whole_layers(train, psds, "cuda:0,1", *codecs)[0] == named
+
+
 @pytest.mark.parametrize("codecs", [(), ("--push-codec", "onebit", "--dense-push-codec", "topk", "--topk", "0.3"), ("--device-encode", "off")],
                          ids=lambda codecs: " ".join(codecs) or "fp32")
 def test_batches_without_any_key_and_of_one_sample_are_the_cpus(train, tmp_path, codecs):

@@ -100,6 +100,24 @@ def test_a_job_of_whole_layers_goes_on_without_naming_its_optimizer(psds, tmp_pa
     assert [len(rows) for name, rows in tables[0].items() if name.endswith("/top.1.W")] == [1]
 
 
+def test_a_job_of_blocks_does_not_go_on_with_an_optimizer_of_whole_layers(psds, tmp_path):
+    """The refused run changes nothing: what comes after it makes the tables that it makes without."""
+    data = synth(tmp_path / "log.tsv", 640)
+    tables = []
+    for tries in (True, False):
+        node = psds("--shards", 2)
+        flags = ("--data", data, *SMALL, "--servers", node.address, "--mode", "bsp", "--top", "400,300", "--job", "blocks")
+        train(*flags)
+        if tries:
+            refused = finish(psworker("train", *flags, "--dense-optimizer", "lamb"), status=2)[1]
+            assert 'table blocks/bot.0.W: optimizer is adagrad here, lamb was asked for: what an earlier run of job "blocks" has made it with' in refused
+        train(*flags)
+        node.stop()
+        tables.append(digest([node.data]))
+    assert tables[0] == tables[1]
+    assert len(tables[0]["blocks/top.1.W"]) == 118  # of 1,024 floats
+
+
 def test_a_layer_that_is_too_long_is_refused_before_any_table_is_made(psds, tmp_path):
     data = synth(tmp_path / "log.tsv", 64)
     node = psds("--shards", 1)

@@ -71,6 +71,13 @@ void encoded_open(struct encoded_run *t, const struct device_ops *plain,
                   const struct device_ops *device, const struct dlrm_config *config,
                   uint64_t seed)
 {
+    encoded_open_in_blocks(t, plain, device, config, seed, NULL);
+}
+
+void encoded_open_in_blocks(struct encoded_run *t, const struct device_ops *plain,
+                            const struct device_ops *device, const struct dlrm_config *config,
+                            uint64_t seed, const uint32_t *blocks)
+{
     *t = (struct encoded_run){ .rng = { seed, 0 }, .config = *config };
     assert_int_equal(
         device_cpu.open(&(struct device_options){ .n_threads = 1, .products = DEVICE_BLAS },
@@ -80,6 +87,8 @@ void encoded_open(struct encoded_run *t, const struct device_ops *plain,
     t->m = encoded_model(device, config);
     assert_true(dlrm_encodes(t->m));
     assert_int_equal(dlrm_n_gradients(t->m), DLRM_DENSE + dlrm_n_tensors(t->m));
+    for (uint32_t i = 0; blocks && i < dlrm_n_tensors(t->m); i++)
+        dlrm_set_block(t->m, i, blocks[i]);
     for (uint32_t i = 0; i < dlrm_n_tensors(t->m); i++) {
         const struct dlrm_tensor *to = dlrm_tensor(t->m, i), *also = dlrm_tensor(t->plain, i);
 

@@ -44,6 +44,11 @@ struct dlrm *encoded_model(const struct device_ops *device, const struct dlrm_co
 void encoded_open(struct encoded_run *t, const struct device_ops *plain,
                   const struct device_ops *device, const struct dlrm_config *config,
                   uint64_t seed);
+
+/* blocks: of each tensor, the length of its table's blocks; NULL: the model's. */
+void encoded_open_in_blocks(struct encoded_run *t, const struct device_ops *plain,
+                            const struct device_ops *device, const struct dlrm_config *config,
+                            uint64_t seed, const uint32_t *blocks);
 void encoded_close(struct encoded_run *t);
 
 /* ---- a step ---- */

@@ -50,6 +50,40 @@ static void open_plain(struct encoded_run *t, const struct far_device_plan *plan
     encoded_open(t, &device_cpu, far_device_ops(&device_cpu, plan), &plain, 5);
 }
 
+/* The blocks that a tensor's table has after an optimizer of the other kind: of the whole layer, or of rows. */
+static uint32_t other_block(const struct dlrm_tensor *t)
+{
+    const bool is_whole = t->block == t->n_floats;
+
+    if (t->n_floats <= TABLE_SPEC_DENSE_BLOCK)
+        return t->block;
+    return is_whole ? TABLE_SPEC_DENSE_BLOCK : (uint32_t)t->n_floats;
+}
+
+static void tensors_are_encoded_in_their_tables_blocks(void **state)
+{
+    (void)state;
+    for (uint32_t whole = 0; whole < 2; whole++) {
+        struct dlrm_config config = plain;
+        uint32_t blocks[DLRM_GRADIENTS_MAX] = { 0 }, n_other = 0;
+        struct encoded_run t;
+        struct dlrm *m;
+
+        config.whole_layers = whole;
+        m = encoded_model(&device_cpu, &config);
+        for (uint32_t i = 0; i < dlrm_n_tensors(m); i++) {
+            blocks[i] = other_block(dlrm_tensor(m, i));
+            n_other += blocks[i] != dlrm_tensor(m, i)->block;
+        }
+        assert_true(n_other > 1);
+        dlrm_free(m);
+        encoded_open_in_blocks(&t, &device_cpu, far_device_ops(&device_cpu, &replaying),
+                               &config, 5, blocks);
+        encoded_run(&t, ENCODED_STEPS);
+        encoded_close(&t);
+    }
+}
+
 /* Makes it again and again. Returns how many records that took. */
 static uint64_t repeat(struct encoded_run *t, const struct dlrm_step *step, uint32_t n)
 {
@@ -263,6 +297,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_step_leaves_as_the_cpu_encodes_its_floats),
+        cmocka_unit_test(tensors_are_encoded_in_their_tables_blocks),
         cmocka_unit_test(a_graph_knows_its_codecs_and_residuals),
         cmocka_unit_test(the_tensors_bytes_are_one_copy),
         cmocka_unit_test(floats_that_leave_in_order_need_no_op),

@@ -155,24 +155,38 @@ static void settings_choose_what_suits_the_steps(void **state)
 
 /* ---- tables that are there ---- */
 
-/* Asks the store for the tables of a run with these flags; what open() says of them. */
-static int open_tables(struct param_store *store, const char *const *flags, struct err *err)
+/* Asks the store for the tables of a run with these flags; what open() says of them. *ret_block: of the first layer of
+ * 1,100 outputs, as the model has it then. */
+static int open_tables_of(struct param_store *store, const char *const *flags,
+                          uint32_t *ret_block, struct err *err)
 {
-    const struct dlrm_config config = {
-        .batch_max = 1, .n_numeric = 2, .n_fields = 2, .dim = 4, .top = { 8 }, .n_top = 1
-    };
+    struct dlrm_config config = { .batch_max = 1,
+                                  .n_numeric = 2,
+                                  .n_fields = 2,
+                                  .dim = 4,
+                                  .top = { ret_block ? 1100 : 8 },
+                                  .n_top = 1 };
     struct model_tables *tables = NULL;
     struct dlrm *model;
     struct settings s;
     int status;
 
     click_log_settings(&s, flags);
+    config.whole_layers = settings_has_layers(&s);
     must(dlrm_new(&config, &model, err), err);
     status = model_tables_create(&s, model, 2, store, &tables, err);
+    for (uint32_t i = 0; ret_block && i < dlrm_n_tensors(model); i++)
+        if (strcmp(dlrm_tensor(model, i)->name, "top.0.W") == 0)
+            *ret_block = dlrm_tensor(model, i)->block;
     model_tables_free(tables);
     dlrm_free(model);
     settings_free(&settings_worker, &s);
     return status;
+}
+
+static int open_tables(struct param_store *store, const char *const *flags, struct err *err)
+{
+    return open_tables_of(store, flags, NULL, err);
 }
 
 static struct table_spec spec_of(struct param_store *store, const char *name, uint32_t dim)
@@ -240,6 +254,99 @@ static void new_tables_have_the_defaults(void **state)
     store->ops->close(store);
 }
 
+static struct param_store *open_store(void)
+{
+    struct err err = { 0 };
+    struct param_store *store;
+
+    must(param_store_local_open(&(struct param_store_local_options){ .job = "job" }, &store,
+                                &err),
+         &err);
+    return store;
+}
+
+/* A run of other flags keeps the warm-up that the tables were made with. */
+static void with_dropout_dense_tables_alone_are_made_with_a_warmup(void **state)
+{
+    const char *const *flags[] = { DROPS("--batch", "128"), FLAGS("--batch", "128") };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(flags); i++) {
+        const uint32_t want = i == 0 ? SETTINGS_WARMUP_AUTO : 0;
+        struct param_store *store = open_store();
+        struct err err = { 0 };
+
+        must(open_tables(store, flags[i], &err), &err);
+        must(open_tables(store, flags[1 - i], &err), &err);
+        assert_int_equal(spec_of(store, "job/top.0.W", 0).schedule.warmup_clocks, want);
+        assert_int_equal(spec_of(store, "job/top.0.b", 0).schedule.warmup_clocks, want);
+        assert_int_equal(spec_of(store, "job/emb", 4).schedule.warmup_clocks, 0);
+        assert_int_equal(spec_of(store, "job/wide", 1).schedule.warmup_clocks, 0);
+        store->ops->close(store);
+    }
+}
+
+/* ---- layers in blocks, and whole ---- */
+
+static void a_job_with_another_optimizer_does_not_go_on_with_whole_layers(void **state)
+{
+    struct param_store *store = open_store();
+    struct err err = { 0 };
+    uint32_t block = 0;
+
+    (void)state;
+    must(open_tables_of(store, FLAGS("--batch", "128"), &block, &err), &err);
+    assert_int_equal(block, TABLE_SPEC_DENSE_BLOCK);
+    assert_int_equal(open_tables_of(store, FLAGS("--dense-optimizer", "lamb"), &block, &err),
+                     PS_ESPEC);
+    assert_string_equal(
+        err.text, "table job/bot.0.W: optimizer is adagrad here, lamb was asked for: what "
+                  "an earlier run of job \"job\" has made it with stays; go on with the "
+                  "same model and training settings, or take another --job");
+    must(open_tables_of(store, FLAGS("--batch", "128"), &block, &err), &err);
+    assert_int_equal(block, TABLE_SPEC_DENSE_BLOCK);
+    store->ops->close(store);
+}
+
+/* As psworkers made them before LAMB had whole layers: all that it has is in blocks. */
+static struct param_store *store_of_blocks(const char *const *flags)
+{
+    static const char *const names[] = { "job/top.0.W", "job/top.0.b", "job/top.1.W" };
+    struct param_store *whole = open_store(), *store = open_store();
+    struct err err = { 0 };
+    uint32_t block = 0, id;
+
+    must(open_tables_of(whole, flags, &block, &err), &err);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        struct table_spec spec = spec_of(whole, names[i], 0);
+
+        assert_int_equal(spec.dim, spec.n_floats);
+        assert_true(spec.dim > TABLE_SPEC_DENSE_BLOCK);
+        spec.dim = TABLE_SPEC_DENSE_BLOCK;
+        must(store->ops->table(store, &spec, &id, &err), &err);
+    }
+    whole->ops->close(whole);
+    return store;
+}
+
+static void blocks_of_an_earlier_psworker_stay_with_an_optimizer_of_whole_layers(void **state)
+{
+    const char *const *named = FLAGS("--dense-optimizer", "lamb", "--dense-lr", "0.01");
+    const char *const *flags[] = { named, FLAGS("--batch", "128") };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(flags); i++) {
+        struct param_store *store = store_of_blocks(named);
+        struct err err = { 0 };
+        uint32_t block = 0;
+
+        must(open_tables_of(store, flags[i], &block, &err), &err);
+        assert_int_equal(block, TABLE_SPEC_DENSE_BLOCK);
+        assert_int_equal(spec_of(store, "job/top.0.W", 0).optim, TABLE_SPEC_LAMB);
+        store->ops->close(store);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +357,9 @@ int main(void)
         cmocka_unit_test(a_job_without_numbers_has_no_hats),
         cmocka_unit_test(tables_keep_what_they_were_made_with),
         cmocka_unit_test(new_tables_have_the_defaults),
+        cmocka_unit_test(with_dropout_dense_tables_alone_are_made_with_a_warmup),
+        cmocka_unit_test(a_job_with_another_optimizer_does_not_go_on_with_whole_layers),
+        cmocka_unit_test(blocks_of_an_earlier_psworker_stay_with_an_optimizer_of_whole_layers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
