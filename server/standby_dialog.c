@@ -287,6 +287,8 @@ static void on_lost(void *owner, const char *why)
     s->is_refused = s->is_refusing || s->session.is_refused;
     if (s->state == STANDBY_DIALLING && s->session.ended_instead)
         why = "it ended the connection when it was asked to be followed: is it an older psd?";
+    if (s->session.has_no_data && !s->terms.history)
+        why = "both are standbys, and neither has data: start one of them without --standby";
     if (s->state == STANDBY_FOLLOWING)
         standby_stop_following(s, why);
     else if (s->state == STANDBY_DIALLING)
@@ -416,6 +418,8 @@ void standby_see(const struct standby *s, struct standby_view *ret)
         (struct standby_view){ .state = s->state,
                                .is_answering = standby_is_answering(s),
                                .is_refused = s->is_refused,
+                               .is_moved = s->is_moved,
+                               .has_data = s->is_working ? s->found.history : s->terms.history,
                                .is_promoting = s->is_promoting,
                                .in_sync = standby_noted_sync(s),
                                .may_lack = !standby_noted_sync(s) || standby_lacks_by_claim(s),

@@ -1,5 +1,6 @@
 #include "server/standby.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -88,10 +89,22 @@ int standby_report_refusal(const struct standby *s, const char *primary, struct 
     standby_see(s, &v);
     if (v.state == STANDBY_SEALING || v.state == STANDBY_PROMOTING)
         advice = "it becomes the primary, try again";
-    else if (v.is_refused)
+    else if ((v.is_refused && !v.is_moved) || !v.has_data)
         advice = "ask there";
     return err_set(err, PS_EMOVED, "this psd is a standby of %.100s (%s): %s", primary,
                    state_name(&v), advice);
+}
+
+int standby_report_no_primary(const struct standby *s, const char *primary, struct err *err)
+{
+    struct standby_view v;
+
+    standby_see(s, &v);
+    if (v.state != STANDBY_DIALLING || v.has_data || !v.is_moved)
+        return standby_report_refusal(s, primary, err);
+    return err_set(
+        err, -ENODATA,
+        "it is a standby without data: promote the psd that has data (psctl promote)");
 }
 
 void standby_report_groups(const struct stats_standby *report, const char *own_address,

@@ -4,6 +4,7 @@ PS_ROUNDS=200 makes as many rounds of the first test; without it there are a few
 repeats it."""
 
 import os
+import pathlib
 import random
 import signal
 import socket
@@ -40,6 +41,9 @@ class Member(Daemon):
         while sum(words in line for line in self.lines) < n and self.process.poll() is None and time.monotonic() < end:
             time.sleep(0.02)
         assert sum(words in line for line in self.lines) >= n, self.log()
+
+    def data_dir(self):
+        return pathlib.Path(self.process.args[self.process.args.index("--data-dir") + 1])
 
     def in_sync(self):
         end = time.monotonic() + 20

@@ -2,8 +2,8 @@
 told in a sentence, nothing is lost, and tries come in growing intervals."""
 
 import os
-import pathlib
 import random
+import shutil
 import socket
 import struct
 import subprocess
@@ -204,6 +204,34 @@ def test_a_second_standby_and_one_of_a_standby_are_refused(pair):
     second.in_sync()
 
 
+def test_two_standbys_of_each_other_that_have_no_data_say_what_to_do(pair):
+    says = "both are standbys, and neither has data: start one of them without --standby"
+    one, other = standby_of(pair, "a", "b"), standby_of(pair, "b", "a", host="localhost")
+    for member in (one, other):
+        member.says(says)
+        assert [says in w["why"] for w in member.admin("why")["waits"]] == [True]
+        assert says in member.admin("status")["health"]
+    assert one.stop() == 0
+    primary = pair("a")
+    primary.await_ready()
+    other.in_sync()
+
+
+def test_a_standby_with_data_whose_primary_is_a_new_standby_is_the_one_to_promote(pair):
+    primary, standby, pushers, rng, args = two(pair)
+    assert push_until(pushers, time.monotonic() + 0.1, rng, n_min=20)
+    for p in pushers:
+        p.wait_acknowledged()
+        p.client.close()
+    primary.kill()
+    shutil.rmtree(primary.data_dir())
+    other = standby_of(pair, "a", "b", *args)
+    standby.says("it is a standby without data: promote the psd that has data (psctl promote")
+    other.says("or promote this one (psctl promote)")
+    assert standby.order().status == 0
+    other.in_sync()
+
+
 # --- damage on the way ---
 
 class Proxy:
@@ -396,7 +424,7 @@ def test_a_row_of_the_standby_that_differs_is_found_and_all_is_copied_anew(pair)
     check(pushers)
     standby.in_sync()
     assert standby.stop() == 0
-    data = pathlib.Path(standby.process.args[standby.process.args.index("--data-dir") + 1])
+    data = standby.data_dir()
     key = alter_row(sorted(checkpoint.newest(data).glob("shard-*.psc"))[0])
     standby = standby_of(pair, "b", "a", *args)
     standby.says(f"the row of table t, key {key} has other values here")
