@@ -385,6 +385,8 @@ void standby_tick(struct standby *s, uint64_t now_ms)
     standby_session_tick(&s->session, now_ms);
     if (s->state == STANDBY_FOLLOWING && !s->n_outstanding)
         standby_watch_shards(s);
+    if (s->doubt_ms)
+        standby_settle_doubt(s, now_ms);
     if (s->state == STANDBY_SEALING)
         standby_try_begin_term(s);
     if (s->is_promoting)

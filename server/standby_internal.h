@@ -69,6 +69,8 @@ struct standby {
     /* The promotion that is asked for; NULL: none, or TAKE_OVER asks for it. */
     bool is_promoting;
     unsigned promises;
+    /* Since then a person's promotion waits for a word of the primary, or its end; 0: none does. */
+    uint64_t doubt_ms;
     void (*promoted)(void *arg, const struct err *err);
     void *promoted_arg;
     void (*stopped)(void *arg);
@@ -160,6 +162,9 @@ void standby_stop_following(struct standby *s, const char *why) ON_MAIN;
 void standby_watch_shards(struct standby *s) ON_MAIN;
 void standby_begin_promotion(struct standby *s) ON_MAIN;
 void standby_try_begin_term(struct standby *s) ON_MAIN;
+
+/* With a person's promotion that waits (doubt_ms). */
+void standby_settle_doubt(struct standby *s, uint64_t now_ms) ON_MAIN;
 
 /* --- standby_takeover.c --- */
 
