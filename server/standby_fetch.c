@@ -22,9 +22,10 @@
 #define NOTE_RETRY_MS 1000u
 #define STEADY_MS 1000u /* what follows for so long does not fail at once */
 #define HEAR_AGAIN_MS \
-    300u /* what a primary says so long after a question is said by one that lives */
+    300u /* a word that comes so long after a question is of a psd that lives */
 #define DOUBT_MS_MAX 2500u
-#define HEART_MS 100u /* with --coord: so often at least a primary is heard */
+#define UNABLE_DIAL_MS 1000u /* a primary may ask for the same promotion again at once */
+#define HEART_MS 100u        /* with --coord: so often at least a primary is heard */
 #define FETCHES_A_PATIENCE \
     4u /* so often the primary hears of a standby that has nothing to do */
 
@@ -207,12 +208,15 @@ void standby_try_begin_term(struct standby *s)
     if (s->is_working || s->n_outstanding)
         return;
     status = check_sealed(s, &err);
-    if (status == -EAGAIN)
+    if (status == -EAGAIN) {
         standby_set_why(s, "its log has still to take what has come");
-    else if (status)
+    } else if (status) {
+        standby_note_unable(s, &err);
         refuse_promotion(s, &err);
-    else
+        s->retry_ms += UNABLE_DIAL_MS;
+    } else {
         begin_term(s);
+    }
 }
 
 /* From here on no shard asks for anything: the primary that was has no acknowledgement more. */
@@ -408,6 +412,7 @@ static void start_fetching(struct standby *s) ON_MAIN
     if (!s->is_unsteady || s->followed_term != s->term)
         log_line_info("following %s in term %" PRIu64, s->config.primary, s->term);
     s->followed_term = s->term;
+    s->unable[0] = '\0';
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         struct shard_follower_primary *p = &s->tasks[i].primary;
 

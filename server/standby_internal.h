@@ -41,6 +41,7 @@ struct standby {
     bool ended_in_sync; /* the run before, as a standby; this one has not followed yet */
     uint64_t followed_term;
     uint64_t take_over_ms;       /* the next try */
+    char unable[200];            /* why its shards could not at the last one; "": they follow */
     uint64_t ticked_ms, woke_ms; /* the tick before; after this psd's own pause */
     uint64_t note_retry_ms; /* of noting whether it is in sync; 0: the last one was written */
     struct terms terms;     /* this directory's */
@@ -170,6 +171,9 @@ void standby_settle_doubt(struct standby *s, uint64_t now_ms) ON_MAIN;
 
 /* Takes over if the primary is silent, and the claim allows it. */
 void standby_watch_primary(struct standby *s, uint64_t now_ms) ON_MAIN;
+
+/* The shards' own fault, which a try at once would find again. */
+void standby_note_unable(struct standby *s, const struct err *err) ON_MAIN;
 
 /* Why it does not take over from a silent primary; "": it may, or the primary is heard, or a person promotes. */
 void standby_describe_hindrance(const struct standby *s, char *dst, size_t n_bytes) ON_MAIN;
