@@ -288,7 +288,8 @@ def test_another_cluster_is_named(pair, tmp_path):
     other = pair("c")
     other.await_ready()
     standby = standby_of(pair, "b", "c")
-    standby.says("of cluster")
+    standby.says(f"it is node 0 of cluster 127.0.0.1:{other.port} (")
+    standby.says(f"; this standby is node 0 of cluster 127.0.0.1:{primary.port} (")
     assert "following" not in standby.log() and "has to be copied" not in standby.log()
 
 

@@ -105,7 +105,7 @@ def test_another_program_where_the_primary_should_be(pair):
         if answer == b"":
             quiet(standby, lambda: stranger.n)
         stranger.close()
-    assert standby.state() == "spare"
+    assert standby.state() == "not following"
     refused = standby.order("the-other-is-dead accept-loss")
     assert refused.status and "no whole copy" in refused.text
     primary = pair("a")
@@ -182,6 +182,29 @@ def test_a_standby_of_itself_ends_with_a_sentence(tmp_path):
     standby.reader.join(20)
     assert standby.process.wait(20) == 1
     assert "is this psd's own address" in standby.log()
+
+
+def nodes_of(member):
+    with wire.Wire(member.port) as client:
+        return client.hello(shard=wire.LISTENER).fields[4]
+
+
+def test_a_standby_that_was_refused_leaves_nothing_that_counts_at_a_later_start(pair):
+    """It has been welcomed by another cluster, whose settings are not its own."""
+    primary, wrong = pair("a"), pair("c", "--lease", "61s")
+    for member in (primary, wrong):
+        member.await_ready()
+    for name in ("b", "d"):
+        standby = pair(name, "--standby", f"127.0.0.1:{wrong.port}")
+        standby.says("lease=61000ms")
+        assert standby.stop() == 0
+    alone = pair("d")
+    for _ in range(2):
+        alone.await_ready()
+        assert nodes_of(alone) == [f"127.0.0.1:{alone.port}".encode()]
+        assert alone.stop() == 0
+        alone = pair("d")
+    standby_of(pair, "b", "a").in_sync()
 
 
 def test_a_second_standby_and_one_of_a_standby_are_refused(pair):
