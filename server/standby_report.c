@@ -8,8 +8,8 @@
 static const char *state_name(const struct standby_view *v)
 {
     static const char *const names[] = {
-        [STANDBY_READING] = "reading",     [STANDBY_DIALLING] = "spare",
-        [STANDBY_COPYING] = "copying",     [STANDBY_REBUILDING] = "rebuilding",
+        [STANDBY_READING] = "reading",     [STANDBY_DIALLING] = "not following",
+        [STANDBY_COPYING] = "copying",     [STANDBY_REBUILDING] = "loading",
         [STANDBY_FOLLOWING] = "following", [STANDBY_SEALING] = "sealing",
         [STANDBY_PROMOTING] = "promoting", [STANDBY_PRIMARY] = "primary",
         [STANDBY_STOPPED] = "stopped"

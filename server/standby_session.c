@@ -126,7 +126,9 @@ static void on_closed(void *owner, int why)
     s->connector = NULL;
     s->ended_instead = s->state == SESSION_WELCOME && s->is_asking && why == UV_EOF;
     s->is_nobody_there = why == UV_ECONNREFUSED;
-    lose(s, s->refusal[0] ? s->refusal : connector_why(why));
+    lose(s, s->refusal[0]        ? s->refusal
+            : s->is_nobody_there ? "Connection refused: no program listens there"
+                                 : connector_why(why));
 }
 
 static const struct connector_events connector_events = { on_connected, on_frame, on_closed };

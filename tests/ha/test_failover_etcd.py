@@ -106,7 +106,7 @@ def test_a_standby_that_ends_is_out_of_sync_in_etcd_first(start, etcd):
     counter.ask("go")
     kill(pair.primary)
     pair.standby.start("--standby", pair.primary.address)
-    wait_for("its first dial", lambda: pair.standby.replication().get("state") == "spare", 30)
+    wait_for("its first dial", lambda: pair.standby.replication().get("state") == "not following", 30)
     pair.primary.start()
     pair.await_in_sync()
     assert pair.primary.replication()["role"] == "primary"
@@ -160,7 +160,7 @@ def test_a_person_promotes_what_etcd_calls_out_of_sync_with_accept_loss_alone(st
     counter.ask("go")
     kill(pair.primary)
     pair.standby.proc.send_signal(signal.SIGCONT)
-    wait_for("the end of its sessions", lambda: pair.standby.replication().get("state") == "spare", 30)
+    wait_for("the end of its sessions", lambda: pair.standby.replication().get("state") == "not following", 30)
     wait_for("the reason", lambda: f"{pair.primary.address} is silent, and this standby does not take over: it is not in sync"
              in pair.standby.psctl("why").stdout, 20)
     refused = pair.standby.psctl("promote", "--the-other-is-dead")
