@@ -414,7 +414,7 @@ void standby_tick(struct standby *s, uint64_t now_ms)
     if (s->state == STANDBY_FOLLOWING && !s->n_outstanding)
         standby_watch_shards(s);
     if (s->doubt_ms)
-        standby_settle_doubt(s, now_ms);
+        standby_end_doubt(s, now_ms);
     if (s->state == STANDBY_SEALING)
         standby_try_begin_term(s);
     if (s->is_promoting)

@@ -21,7 +21,7 @@
 #define SEAL_MS_MAX 30000u /* for the log to take what has come */
 #define NOTE_RETRY_MS 1000u
 #define STEADY_MS 1000u /* what follows for so long does not fail at once */
-#define HEAR_AGAIN_MS \
+#define NEXT_WORD_MS \
     300u /* a word that comes so long after a question is of a psd that lives */
 #define DOUBT_MS_MAX 2500u
 #define UNABLE_DIAL_MS 1000u /* a primary may ask for the same promotion again at once */
@@ -525,12 +525,12 @@ static void begin_doubt(struct standby *s, unsigned promises) ON_MAIN
     s->doubt_ms = clock_mono_ms();
     s->promises = promises;
     if (s->state == STANDBY_DIALLING)
-        s->retry_ms = s->doubt_ms + HEAR_AGAIN_MS;
+        s->retry_ms = s->doubt_ms + NEXT_WORD_MS;
 }
 
-void standby_settle_doubt(struct standby *s, uint64_t now_ms)
+void standby_end_doubt(struct standby *s, uint64_t now_ms)
 {
-    const bool is_heard = standby_heard_ms(s) > s->doubt_ms + HEAR_AGAIN_MS;
+    const bool is_heard = standby_heard_ms(s) > s->doubt_ms + NEXT_WORD_MS;
     struct err err = { 0 };
 
     if (s->is_promoting || s->state >= STANDBY_SEALING) { /* which answers */

@@ -165,7 +165,7 @@ void standby_begin_promotion(struct standby *s) ON_MAIN;
 void standby_try_begin_term(struct standby *s) ON_MAIN;
 
 /* With a person's promotion that waits (doubt_ms). */
-void standby_settle_doubt(struct standby *s, uint64_t now_ms) ON_MAIN;
+void standby_end_doubt(struct standby *s, uint64_t now_ms) ON_MAIN;
 
 /* --- standby_takeover.c --- */
 

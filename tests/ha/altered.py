@@ -1,4 +1,4 @@
-"""A way between a primary and its standby that alters a row of the primary's audit, and is cut behind it."""
+"""A way between a primary and its standby that alters a row of the primary's audit, and is down behind that."""
 
 import socket
 import struct
@@ -16,8 +16,8 @@ class AlteredWay:
         self.primary = primary
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
-        self.alters = self.is_cut = False
-        self.held = []  # a cut says nothing to the standby behind it
+        self.alters = self.is_down = False
+        self.held = []  # it says nothing to the standby behind it
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
@@ -27,7 +27,7 @@ class AlteredWay:
             except OSError:
                 return
             try:
-                if self.is_cut:
+                if self.is_down:
                     raise OSError
                 primary = socket.create_connection(self.primary)
             except OSError:
@@ -39,7 +39,7 @@ class AlteredWay:
 
     def ask(self, standby, primary):
         try:
-            while (data := standby.recv(1 << 16)) and not self.is_cut:
+            while (data := standby.recv(1 << 16)) and not self.is_down:
                 primary.sendall(data)
         except OSError:
             pass
@@ -49,9 +49,9 @@ class AlteredWay:
         try:
             while True:
                 data, is_altered = self.frame(primary)
-                if self.is_cut:
+                if self.is_down:
                     return
-                self.is_cut = is_altered
+                self.is_down = is_altered
                 standby.sendall(data)
         except OSError:
             pass

@@ -130,7 +130,7 @@ def test_a_standby_whose_rows_differ_tries_to_take_over_every_10_s(tmp_path, etc
         counter.push_on(50)
         wait_for("it in sync", lambda: standby.replication().get("in_sync"), 60)
         way.alters = True
-        wait_for("an audit", lambda: way.is_cut, 30)
+        wait_for("an audit", lambda: way.is_down, 30)
         kill(primary)
         says = f"{way.address} is silent, and this standby does not take over: shard "
         wait_for("the reason", lambda: says in standby.psctl("why").stdout, 30)
@@ -139,7 +139,7 @@ def test_a_standby_whose_rows_differ_tries_to_take_over_every_10_s(tmp_path, etc
         time.sleep(4)
         assert standby.log.read_text().count("and this standby takes over") - tries <= 1, standby.log.read_text()
         assert says in standby.psctl("why").stdout
-        way.is_cut = False
+        way.is_down = False
         primary.start()
         wait_for("a copy that is in sync", lambda: standby.replication().get("in_sync"), 60)
         assert standby.replication()["role"] == "standby" and standby.says("has to be copied")
