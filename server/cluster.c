@@ -66,6 +66,24 @@ int cluster_map(const struct settings *s, struct hello_reply *ret, struct err *e
     return 0;
 }
 
+static int note_name(void *arg, const char *name)
+{
+    bool *has_data = arg;
+
+    *has_data = *has_data || strcmp(name, "TERMS") == 0 || strcmp(name, "log") == 0;
+    return 0;
+}
+
+/* A standby that has followed nobody leaves the file and no data: this psd, which is to be none, is not of that
+ * primary's cluster. */
+static bool is_left_over(const struct settings *s, const struct file_ops *files)
+{
+    bool has_data = false;
+
+    return !s->standby[0] &&
+           files->list(files->state, s->data_dir, note_name, &has_data) == 0 && !has_data;
+}
+
 int cluster_map_of_file(const struct settings *s, const struct file_ops *files,
                         struct hello_reply *map, bool *ret_is_there, struct err *err)
 {
@@ -75,6 +93,8 @@ int cluster_map_of_file(const struct settings *s, const struct file_ops *files,
     *ret_is_there = false;
     if (s->cluster.n || !s->data_dir[0])
         return 0;
+    if (is_left_over(s, files))
+        return cluster_file_remove(files, s->data_dir, err);
     found = memory_alloc(sizeof *found);
     status = cluster_file_read(files, s->data_dir, found, err);
     if (!status && found->n_nodes && found->shards_per_node == s->shards) {
@@ -92,7 +112,7 @@ void cluster_choose_shards(struct settings *s, const struct file_ops *files)
     struct hello_reply *found = memory_alloc(sizeof *found);
     struct err unwanted;
 
-    if (s->shards_are_chosen && s->data_dir[0] && !s->cluster.n &&
+    if (s->shards_are_chosen && s->data_dir[0] && !s->cluster.n && !is_left_over(s, files) &&
         cluster_file_read(files, s->data_dir, found, &unwanted) == 0 && found->n_nodes)
         s->shards = found->shards_per_node;
     free(found);

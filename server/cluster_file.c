@@ -88,3 +88,15 @@ int cluster_file_read(const struct file_ops *files, const char *data_dir,
                : err_set(err, status, "cannot read which cluster this node is of: %s: %s",
                          status_text(status), path);
 }
+
+int cluster_file_remove(const struct file_ops *files, const char *data_dir, struct err *err)
+{
+    char path[PATH_BYTES];
+    int status;
+
+    snprintf(path, sizeof path, "%s/" NAME, data_dir);
+    status = files->unlink(files->state, path);
+    return status && status != -ENOENT
+               ? err_set(err, status, "cannot remove: %s: %s", status_text(status), path)
+               : 0;
+}

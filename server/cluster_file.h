@@ -25,4 +25,8 @@ int cluster_file_read(const struct file_ops *files, const char *data_dir,
 int cluster_file_write(const struct file_ops *files, const char *data_dir,
                        const struct hello_reply *map, struct err *err) MUST_CHECK;
 
+/* 0 also if there is none. */
+int cluster_file_remove(const struct file_ops *files, const char *data_dir, struct err *err)
+    MUST_CHECK;
+
 #endif

@@ -148,8 +148,13 @@ static void on_event(void *arg, const struct coord_event *event)
         c->is_away = true;
         c->away_unix_ms = clock_unix_ms();
         c->err = *event->err;
-        log_line_warn("coord: the service does not answer, and no standby takes over: %s",
-                      c->err.text);
+        if (c->is_known)
+            log_line_warn("coord: the service does not answer, and no standby takes over: %s",
+                          c->err.text);
+        else
+            log_line_warn("coord: the service has not answered yet, and until it does this psd "
+                          "serves nobody: %s; is it the address of an etcd that runs?",
+                          c->err.text);
         return;
     }
     if (c->is_away)

@@ -60,7 +60,7 @@ static int admit_standby(void *owner, struct err *err)
 
     enter_main();
     if (n->state == NODE_FOLLOWING)
-        return standby_report_refusal(n->standby, n->primary, err);
+        return standby_report_no_primary(n->standby, n->primary, err);
     return standby_server_admit(n->standbys, err);
 }
 

@@ -20,7 +20,7 @@ static void update_restore(struct node *n) ON_MAIN
 
     restore->is_on =
         (n->state == NODE_STARTING && !standby_server_is_waiting(n->standbys, NULL)) ||
-        strcmp(n->report.node.standby.state, "rebuilding") == 0;
+        strcmp(n->report.node.standby.state, "loading") == 0;
     restore->since_unix_ms = n->report.node.started_unix_ms;
     restore->n_bytes = atomic_load(&n->progress.n_bytes);
     restore->n_total_bytes = atomic_load(&n->progress.n_total_bytes);

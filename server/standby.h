@@ -80,6 +80,8 @@ struct standby_view {
     enum standby_state state;
     bool is_answering; /* the primary has, a moment ago */
     bool is_refused;   /* a psd is there, and did not want this one when it was asked last */
+    bool is_moved;     /* what is there has said that it is not the primary */
+    bool has_data;     /* of a primary that it has followed */
     bool is_promoting; /* a promotion is under way, or is to begin */
     bool in_sync;      /* all that the primary acknowledges is here, as far as is known */
     bool may_lack; /* what the primary has acknowledged: a person's promotion accepts a loss */
@@ -119,6 +121,10 @@ void standby_report(const struct standby *s, const char *primary, struct stats_s
 
 /* For workers that are refused: PS_EMOVED and a sentence. */
 int standby_report_refusal(const struct standby *s, const char *primary, struct err *err)
+    ON_MAIN;
+
+/* For standbys that are: the same; -ENODATA: this psd has no data, and neither follows nor knows a primary. */
+int standby_report_no_primary(const struct standby *s, const char *primary, struct err *err)
     ON_MAIN;
 
 /* How far a person goes. */

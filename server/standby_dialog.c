@@ -20,6 +20,9 @@
 #include "server/replication/log_end.h"
 #include "server/standby_session.h"
 
+#define CLUSTER_NAMED 2u /* nodes */
+#define CLUSTER_NAME_MAX 70u
+
 /* --- what the primary says --- */
 
 /* Does anything have to be given up? -EDOM: more than a rebuild up to `keep` can do. */
@@ -254,19 +257,44 @@ static int refuse_shards(struct standby *s, const struct hello_reply *theirs) ON
     return refuse(s, PS_ECLUSTER, why);
 }
 
+/* By its first nodes. */
+static void name_cluster(const struct hello_reply *map, char dst[static CLUSTER_NAME_MAX])
+{
+    const uint32_t n = map->n_nodes < CLUSTER_NAMED ? map->n_nodes : CLUSTER_NAMED;
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < n && at < CLUSTER_NAME_MAX; i++)
+        at += (size_t)snprintf(dst + at, CLUSTER_NAME_MAX - at, "%s%s", i ? "," : "",
+                               map->nodes[i]);
+    if (map->n_nodes > n && at < CLUSTER_NAME_MAX)
+        snprintf(dst + at, CLUSTER_NAME_MAX - at, " and %" PRIu32 " more", map->n_nodes - n);
+}
+
 static int refuse_cluster(struct standby *s, const struct hello_reply *theirs) ON_MAIN
 {
     const struct hello_reply *ours = s->config.map;
-    char why[256];
+    char why[256], their_name[CLUSTER_NAME_MAX] = "", our_name[CLUSTER_NAME_MAX] = "";
 
+    name_cluster(theirs, their_name);
+    name_cluster(ours, our_name);
     snprintf(why, sizeof why,
-             "it is node %" PRIu32 " of cluster %016" PRIx64 ", of %" PRIu32
-             " node%s; this standby is node %" PRIu32 " of cluster %016" PRIx64 " (%s)",
-             theirs->node, theirs->map_id, theirs->n_nodes, NUMBER_PLURAL(theirs->n_nodes),
-             ours->node, ours->map_id,
+             "it is node %" PRIu32 " of cluster %s (shards a node: %" PRIu32
+             "); this standby is node %" PRIu32 " of cluster %s (%" PRIu32 "; %s)",
+             theirs->node, their_name, theirs->shards_per_node, ours->node, our_name,
+             ours->shards_per_node,
              s->config.settings->cluster.n ? "--cluster, --node"
                                            : "the data directory's CLUSTER");
     return refuse(s, PS_ECLUSTER, why);
+}
+
+/* Else its CLUSTER is of a primary that it has never followed. */
+static bool has_records(const struct standby *s) ON_MAIN
+{
+    bool has = s->terms.history != 0;
+
+    for (uint32_t i = 0; i < standby_n_shards(s); i++)
+        has = has || s->last[i];
+    return has;
 }
 
 /* Without --cluster a standby is of its primary's cluster, whatever that is called. */
@@ -277,7 +305,7 @@ static int note_cluster(struct standby *s, const struct hello_reply *theirs) ON_
 
     if (!settings->shards_are_chosen && settings->shards != theirs->shards_per_node)
         return refuse_shards(s, theirs);
-    if (settings->cluster.n || s->has_cluster || s->is_loaded)
+    if (settings->cluster.n || (s->has_cluster && has_records(s)) || s->is_loaded)
         return refuse_cluster(s, theirs);
     bytes_consume(&s->piece, bytes_len(&s->piece));
     dst = bytes_reserve(&s->piece, sizeof *theirs);
@@ -312,6 +340,8 @@ static void on_lost(void *owner, const char *why)
     s->is_refused = s->is_refusing || s->session.is_refused;
     if (s->state == STANDBY_DIALLING && s->session.ended_instead)
         why = "it ended the connection when it was asked to be followed: is it an older psd?";
+    if (s->session.has_no_data && !s->terms.history)
+        why = "both are standbys, and neither has data: start one of them without --standby";
     if (s->state == STANDBY_FOLLOWING)
         standby_stop_following(s, why);
     else if (s->state == STANDBY_DIALLING)
@@ -409,6 +439,8 @@ void standby_tick(struct standby *s, uint64_t now_ms)
     standby_session_tick(&s->session, now_ms);
     if (s->state == STANDBY_FOLLOWING && !s->n_outstanding)
         standby_watch_shards(s);
+    if (s->doubt_ms)
+        standby_end_doubt(s, now_ms);
     if (s->state == STANDBY_SEALING)
         standby_try_begin_term(s);
     if (s->is_promoting)
@@ -442,6 +474,8 @@ void standby_see(const struct standby *s, struct standby_view *ret)
         (struct standby_view){ .state = s->state,
                                .is_answering = standby_is_answering(s),
                                .is_refused = s->is_refused,
+                               .is_moved = s->is_moved,
+                               .has_data = s->is_working ? s->found.history : s->terms.history,
                                .is_promoting = s->is_promoting,
                                .in_sync = standby_noted_sync(s),
                                .may_lack = !standby_noted_sync(s) || standby_lacks_by_claim(s),

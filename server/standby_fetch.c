@@ -21,7 +21,11 @@
 #define SEAL_MS_MAX 30000u /* for the log to take what has come */
 #define NOTE_RETRY_MS 1000u
 #define STEADY_MS 1000u /* what follows for so long does not fail at once */
-#define HEART_MS 100u   /* with --coord: so often at least a primary is heard */
+#define NEXT_WORD_MS \
+    300u /* a word that comes so long after a question is of a psd that lives */
+#define DOUBT_MS_MAX 2500u
+#define UNABLE_DIAL_MS 1000u /* a primary may ask for the same promotion again at once */
+#define HEART_MS 100u        /* with --coord: so often at least a primary is heard */
 #define FETCHES_A_PATIENCE \
     4u /* so often the primary hears of a standby that has nothing to do */
 
@@ -39,6 +43,7 @@ static void answer_promotion(struct standby *s, const struct err *err) ON_MAIN
     void (*promoted)(void *arg, const struct err *err) = s->promoted;
 
     s->is_promoting = false;
+    s->doubt_ms = 0;
     s->promoted = NULL;
     if (err->status) /* who asked may have stopped waiting */
         log_line_error("this standby does not become the primary: %s", err->text);
@@ -215,12 +220,15 @@ void standby_try_begin_term(struct standby *s)
     if (s->is_working || s->n_outstanding)
         return;
     status = check_sealed(s, &err);
-    if (status == -EAGAIN)
+    if (status == -EAGAIN) {
         standby_set_why(s, "its log has still to take what has come");
-    else if (status)
+    } else if (status) {
+        standby_note_unable(s, &err);
         refuse_promotion(s, &err);
-    else
+        s->retry_ms += UNABLE_DIAL_MS;
+    } else {
         begin_term(s);
+    }
 }
 
 /* From here on no shard asks for anything: the primary that was has no acknowledgement more. */
@@ -416,6 +424,7 @@ static void start_fetching(struct standby *s) ON_MAIN
     if (!s->is_unsteady || s->followed_term != s->term)
         log_line_info("following %s in term %" PRIu64, s->config.primary, s->term);
     s->followed_term = s->term;
+    s->unable[0] = '\0';
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         struct shard_follower_primary *p = &s->tasks[i].primary;
 
@@ -511,19 +520,60 @@ unsigned standby_promises(const char *words)
     return promises;
 }
 
-int standby_promote(struct standby *s, unsigned promises,
-                    void (*done)(void *arg, const struct err *err), void *arg, struct err *err)
+static void begin_promotion(struct standby *s, unsigned promises) ON_MAIN
 {
-    int status = check_promotion(s, promises, err);
-
-    if (status)
-        return status;
     s->is_promoting = true;
+    s->doubt_ms = 0;
     s->promises = promises;
-    s->promoted = done;
-    s->promoted_arg = arg;
     log_line_info("promotion: %s is not followed any more", s->config.primary);
     standby_session_drop(&s->session);
     standby_begin_promotion(s);
+}
+
+/* One that was killed a moment ago counts as one that answers, until its connection's end is read or it is dialled
+ * again. One that lives is heard again within that time. */
+static void begin_doubt(struct standby *s, unsigned promises) ON_MAIN
+{
+    s->doubt_ms = clock_mono_ms();
+    s->promises = promises;
+    if (s->state == STANDBY_DIALLING)
+        s->retry_ms = s->doubt_ms + NEXT_WORD_MS;
+}
+
+void standby_end_doubt(struct standby *s, uint64_t now_ms)
+{
+    const bool is_heard = standby_heard_ms(s) > s->doubt_ms + NEXT_WORD_MS;
+    struct err err = { 0 };
+
+    if (s->is_promoting || s->state >= STANDBY_SEALING) { /* which answers */
+        s->doubt_ms = 0;
+        return;
+    }
+    if (standby_is_answering(s) && !is_heard && now_ms < s->doubt_ms + DOUBT_MS_MAX)
+        return;
+    if (check_promotion(s, s->promises, &err))
+        answer_promotion(s, &err);
+    else
+        begin_promotion(s, s->promises);
+}
+
+int standby_promote(struct standby *s, unsigned promises,
+                    void (*done)(void *arg, const struct err *err), void *arg, struct err *err)
+{
+    int status;
+
+    if (s->doubt_ms && !(promises & STANDBY_OTHER_IS_DEAD))
+        return err_set(err, -EBUSY, "promote: one is under way, and looks for the primary");
+    status = check_promotion(s, promises, err);
+    if (status && status != -EEXIST)
+        return status;
+    if (done) { /* else a person who waits hears of this one */
+        s->promoted = done;
+        s->promoted_arg = arg;
+    }
+    if (status)
+        begin_doubt(s, promises);
+    else
+        begin_promotion(s, promises);
     return 0;
 }

@@ -44,6 +44,7 @@ struct standby {
     enum follow_begun begun_with; /* the term of a promotion */
     uint64_t followed_term;
     uint64_t take_over_ms;       /* the next try */
+    char unable[200];            /* why its shards could not at the last one; "": they follow */
     uint64_t ticked_ms, woke_ms; /* the tick before; after this psd's own pause */
     uint64_t note_retry_ms; /* of noting whether it is in sync; 0: the last one was written */
     struct terms terms;     /* this directory's */
@@ -72,6 +73,8 @@ struct standby {
     /* The promotion that is asked for; NULL: none, or TAKE_OVER asks for it. */
     bool is_promoting;
     unsigned promises;
+    /* Since then a person's promotion waits for a word of the primary, or its end; 0: none does. */
+    uint64_t doubt_ms;
     void (*promoted)(void *arg, const struct err *err);
     void *promoted_arg;
     void (*stopped)(void *arg);
@@ -164,10 +167,16 @@ void standby_watch_shards(struct standby *s) ON_MAIN;
 void standby_begin_promotion(struct standby *s) ON_MAIN;
 void standby_try_begin_term(struct standby *s) ON_MAIN;
 
+/* With a person's promotion that waits (doubt_ms). */
+void standby_end_doubt(struct standby *s, uint64_t now_ms) ON_MAIN;
+
 /* --- standby_takeover.c --- */
 
 /* Takes over if the primary is silent, and the claim allows it. */
 void standby_watch_primary(struct standby *s, uint64_t now_ms) ON_MAIN;
+
+/* The shards' own fault, which a try at once would find again. */
+void standby_note_unable(struct standby *s, const struct err *err) ON_MAIN;
 
 /* Why it does not take over from a silent primary; "": it may, or the primary is heard, or a person promotes. */
 void standby_describe_hindrance(const struct standby *s, char *dst, size_t n_bytes) ON_MAIN;

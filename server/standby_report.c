@@ -1,5 +1,6 @@
 #include "server/standby.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,8 +8,8 @@
 static const char *state_name(const struct standby_view *v)
 {
     static const char *const names[] = {
-        [STANDBY_READING] = "reading",     [STANDBY_DIALLING] = "spare",
-        [STANDBY_COPYING] = "copying",     [STANDBY_REBUILDING] = "rebuilding",
+        [STANDBY_READING] = "reading",     [STANDBY_DIALLING] = "not following",
+        [STANDBY_COPYING] = "copying",     [STANDBY_REBUILDING] = "loading",
         [STANDBY_FOLLOWING] = "following", [STANDBY_SEALING] = "sealing",
         [STANDBY_PROMOTING] = "promoting", [STANDBY_PRIMARY] = "primary",
         [STANDBY_STOPPED] = "stopped"
@@ -88,10 +89,22 @@ int standby_report_refusal(const struct standby *s, const char *primary, struct 
     standby_see(s, &v);
     if (v.state == STANDBY_SEALING || v.state == STANDBY_PROMOTING)
         advice = "it becomes the primary, try again";
-    else if (v.is_refused)
+    else if ((v.is_refused && !v.is_moved) || !v.has_data)
         advice = "ask there";
     return err_set(err, PS_EMOVED, "this psd is a standby of %.100s (%s): %s", primary,
                    state_name(&v), advice);
+}
+
+int standby_report_no_primary(const struct standby *s, const char *primary, struct err *err)
+{
+    struct standby_view v;
+
+    standby_see(s, &v);
+    if (v.state != STANDBY_DIALLING || v.has_data || !v.is_moved)
+        return standby_report_refusal(s, primary, err);
+    return err_set(
+        err, -ENODATA,
+        "it is a standby without data: promote the psd that has data (psctl promote)");
 }
 
 void standby_report_groups(const struct stats_standby *report, const char *own_address,

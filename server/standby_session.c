@@ -1,5 +1,6 @@
 #include "server/standby_session.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,8 @@ static int on_welcome(struct standby_session *s, const struct frame_header *head
                      : PS_EPROTO;
 
     s->is_refused = !status && reply->status;
-    s->is_moved = s->is_refused && reply->status == PS_EMOVED;
+    s->has_no_data = s->is_refused && reply->status == -ENODATA;
+    s->is_moved = s->has_no_data || (s->is_refused && reply->status == PS_EMOVED);
     if (status)
         (void)standby_session_refuse(s, status, "it is no psd that a standby can follow");
     else if (reply->status)
@@ -124,7 +126,9 @@ static void on_closed(void *owner, int why)
     s->connector = NULL;
     s->ended_instead = s->state == SESSION_WELCOME && s->is_asking && why == UV_EOF;
     s->is_nobody_there = why == UV_ECONNREFUSED;
-    lose(s, s->refusal[0] ? s->refusal : connector_why(why));
+    lose(s, s->refusal[0]        ? s->refusal
+            : s->is_nobody_there ? "Connection refused: no program listens there"
+                                 : connector_why(why));
 }
 
 static const struct connector_events connector_events = { on_connected, on_frame, on_closed };
@@ -137,7 +141,8 @@ void standby_session_dial(struct standby_session *s, const struct address *addre
     s->state = SESSION_DIALLING;
     s->hello = *hello;
     s->refusal[0] = '\0';
-    s->ended_instead = s->is_nobody_there = s->is_refused = s->is_moved = false;
+    s->ended_instead = s->is_nobody_there = s->is_refused = s->is_moved = s->has_no_data =
+        false;
     s->asked_ms = clock_mono_ms();
     status = connector_new(&s->channels, address, &connector_events, s, &s->connector);
     if (status) {

@@ -43,7 +43,8 @@ struct standby_session {
     uint64_t asked_ms, heard_ms; /* monotonic; 0: never */
     char refusal[256];           /* why this side ends it */
     bool is_refused;             /* the last dial came to a psd, which did not welcome it, */
-    bool is_moved;               /* as it is not the primary */
+    bool is_moved;               /* as it is not the primary, */
+    bool has_no_data;            /* nor is any psd that it knows */
     bool is_nobody_there;        /* the last dial was refused: no process listens there */
 };
 

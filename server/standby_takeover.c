@@ -8,6 +8,7 @@
 #include "common/log_line.h"
 
 #define RETRY_MS 500u
+#define RETRY_UNABLE_MS 10000u
 
 static uint64_t patience_ms(const struct standby *s) ON_MAIN
 {
@@ -49,6 +50,12 @@ void standby_watch_primary(struct standby *s, uint64_t now_ms)
         log_line_error("%s", err.text);
 }
 
+void standby_note_unable(struct standby *s, const struct err *err)
+{
+    s->take_over_ms = clock_mono_ms() + RETRY_UNABLE_MS;
+    snprintf(s->unable, sizeof s->unable, "%.199s", err->text);
+}
+
 /* Why not, of a claim that does not let it. */
 static const char *claim_fault(const struct standby *s) ON_MAIN
 {
@@ -70,12 +77,13 @@ void standby_describe_hindrance(const struct standby *s, char *dst, size_t n_byt
     dst[0] = '\0';
     if (!s->config.coordination || s->is_promoting ||
         (s->state != STANDBY_DIALLING && s->state != STANDBY_FOLLOWING) ||
-        (!s->session.is_nobody_there && now_ms < s->since_ms + patience_ms(s)) ||
         !is_silent(s, now_ms))
         return;
-    if (coordination_is_there(s->config.coordination) &&
+    if (!s->unable[0] && !s->session.is_nobody_there && now_ms < s->since_ms + patience_ms(s))
+        return;
+    if (!s->unable[0] && coordination_is_there(s->config.coordination) &&
         (standby_is_named(s) || standby_is_claimed(s)))
         return;
     snprintf(dst, n_bytes, "%s is silent, and this standby does not take over: %s",
-             s->config.primary, claim_fault(s));
+             s->config.primary, s->unable[0] ? s->unable : claim_fault(s));
 }

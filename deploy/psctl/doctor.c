@@ -88,7 +88,8 @@ static void examine_standby(struct examination *e, const cJSON *node, const cJSO
             strstr(field_text(r, "refused"), "psctl promote")
                 ? ""
                 : "; mend that, and do not promote it");
-    else if (strcmp(state, "spare") == 0 || strcmp(state, "stopped") == 0)
+    else if (strcmp(state, "not following") == 0 || strcmp(state, "spare") == 0 ||
+             strcmp(state, "stopped") == 0) /* "spare": of an older psd */
         say(e, PROBLEM, n,
             "it is a standby and does not follow its primary %s: %s; if that one is dead, "
             "psctl promote%s makes this one the primary%s",
@@ -181,11 +182,15 @@ static void examine_replication(struct examination *e, const cJSON *node, double
 static void examine_coordination(struct examination *e, const cJSON *node, double n)
 {
     const cJSON *c = field_child(node, "coordination");
+    const char *error = field_text(c, "error");
+    /* One that waits for it at its start: which is a sentence of the node's health. */
+    const bool is_said = !field_is_true(node, "healthy") && error[0] &&
+                         strstr(field_text(node, "health"), error);
 
-    if (field_is_true(c, "away"))
+    if (field_is_true(c, "away") && !is_said)
         say(e, WARNING, n,
             "the coordination service %s does not answer, and no standby takes over: %s",
-            field_text(c, "service"), field_text(c, "error"));
+            field_text(c, "service"), error);
 }
 
 static void examine_certificate(struct examination *e, const cJSON *tls, const char *days,
@@ -623,11 +628,17 @@ static void examine_jobs(struct examination *e)
 /* What has its own sentence above, or is no fault. */
 static bool has_own_sentence(const char *what)
 {
-    static const char *const named[] = {
-        "parked pull",   "checkpoint",           "acknowledgement",        "restore",
-        "worker silent", "write-ahead log full", "write-ahead log's disk", "greeting",
-        "standby",       "job stands still"
-    };
+    static const char *const named[] = { "parked pull",
+                                         "checkpoint",
+                                         "acknowledgement",
+                                         "restore",
+                                         "worker silent",
+                                         "write-ahead log full",
+                                         "write-ahead log's disk",
+                                         "greeting",
+                                         "standby",
+                                         "job stands still",
+                                         "coordination" };
 
     for (size_t i = 0; i < COUNT_OF(named); i++)
         if (strcmp(named[i], what) == 0)

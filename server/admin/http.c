@@ -118,6 +118,20 @@ static void set_restoring(struct reply_stream *a, const struct node_report *node
     set_sentence(a, MHD_HTTP_SERVICE_UNAVAILABLE, text);
 }
 
+/* What it waits for; of a standby that follows, what it is. */
+static void set_starting(struct reply_stream *a, const struct stats_standby *standby)
+{
+    char text[sizeof standby->wait];
+
+    if (!standby->is_on)
+        snprintf(text, sizeof text, "starting");
+    else if (standby->wait[0] || strcmp(standby->role, "standby") != 0)
+        snprintf(text, sizeof text, "%s", standby->wait[0] ? standby->wait : "starting");
+    else
+        snprintf(text, sizeof text, "a standby of %s: %s", standby->peer, standby->state);
+    set_sentence(a, MHD_HTTP_SERVICE_UNAVAILABLE, text);
+}
+
 static void make_ready(struct reply_stream *a, const struct node_report *node)
 {
     if (node->stopping)
@@ -125,7 +139,7 @@ static void make_ready(struct reply_stream *a, const struct node_report *node)
     else if (node->restore.is_on)
         set_restoring(a, node);
     else if (!node->ready)
-        set_sentence(a, MHD_HTTP_SERVICE_UNAVAILABLE, "starting");
+        set_starting(a, &node->standby);
     else
         set_sentence(a, MHD_HTTP_OK, "ready");
 }

@@ -283,12 +283,11 @@ int listener_check_hello(const struct listener_config *config, const struct hell
     if (status)
         return status;
     if (hello->map_id && hello->map_id != config->map->map_id && has_map(config))
-        return refuse(
-            reply, PS_ECLUSTER,
-            "map of the cluster: found %016llx, %s has %016llx: give every node the same "
-            "--cluster and --shards",
-            (unsigned long long)hello->map_id, config->map->nodes[config->map->node],
-            (unsigned long long)config->map->map_id);
+        return refuse(reply, PS_ECLUSTER,
+                      "map of the cluster: the client's, which the first node gave it, is "
+                      "another one than "
+                      "that of %s: give every node the same --cluster and --shards",
+                      config->map->nodes[config->map->node]);
     status = check_role(config, hello, reply);
     return status ? status : check_access(ret, hello, reply);
 }

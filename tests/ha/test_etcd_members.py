@@ -131,7 +131,7 @@ def test_a_primary_dies_while_etcd_is_away_and_is_replaced_once_it_is_back(start
     etcds.signal(signal.SIGSTOP, *etcds.others(1))
     wait_for("the sentence", lambda: is_away(pair.standby), 30)
     kill(pair.primary)
-    wait_for("its loss", lambda: pair.standby.replication().get("state") == "spare", 30)
+    wait_for("its loss", lambda: pair.standby.replication().get("state") == "not following", 30)
     etcds.heal()
     await_takeover(pair)
     counter.check()

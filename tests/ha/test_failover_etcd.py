@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from altered import AlteredWay
 from counting import Counter, psd_environment
 from etcd import Etcd
 from etcd_pair import CountedPair, await_takeover, kill, rejoin
@@ -105,11 +106,50 @@ def test_a_standby_that_ends_is_out_of_sync_in_etcd_first(start, etcd):
     counter.ask("go")
     kill(pair.primary)
     pair.standby.start("--standby", pair.primary.address)
-    wait_for("its first dial", lambda: pair.standby.replication().get("state") == "spare", 30)
+    wait_for("its first dial", lambda: pair.standby.replication().get("state") == "not following", 30)
     pair.primary.start()
     pair.await_in_sync()
     assert pair.primary.replication()["role"] == "primary"
     counter.check()
+
+
+def test_a_standby_whose_rows_differ_tries_to_take_over_every_10_s(tmp_path, etcd):
+    """Its primary died at that moment, so nothing can be copied; etcd would let it."""
+    ports = free_ports(2)
+    way = AlteredWay(("127.0.0.1", ports[0]))
+    flags = ("--shards", "2", "--coord", etcd.url(), "--durability", "fsync")
+    primary = Member(tmp_path / "a", ports[0], *flags, "--advertise", way.address)
+    standby = Member(tmp_path / "b", ports[1], *flags)
+    counter = None
+    try:
+        primary.start()
+        primary.await_ready()
+        standby.start("--standby", way.address)
+        wait_for("a standby in sync", lambda: standby.replication().get("in_sync"), 60)
+        counter = Counter(tmp_path, primary.address, "async")
+        counter.push_on(50)
+        wait_for("it in sync", lambda: standby.replication().get("in_sync"), 60)
+        way.alters = True
+        wait_for("an audit", lambda: way.is_down, 30)
+        kill(primary)
+        says = f"{way.address} is silent, and this standby does not take over: shard "
+        wait_for("the reason", lambda: says in standby.psctl("why").stdout, 30)
+        assert "has other values here" in standby.psctl("why").stdout
+        tries = standby.log.read_text().count("and this standby takes over")
+        time.sleep(4)
+        assert standby.log.read_text().count("and this standby takes over") - tries <= 1, standby.log.read_text()
+        assert says in standby.psctl("why").stdout
+        way.is_down = False
+        primary.start()
+        wait_for("a copy that is in sync", lambda: standby.replication().get("in_sync"), 60)
+        assert standby.replication()["role"] == "standby" and standby.says("has to be copied")
+    finally:
+        if counter:
+            counter.close()
+        for member in (primary, standby):
+            if member.proc and member.proc.poll() is None:
+                kill(member)
+        way.close()
 
 
 def test_a_person_promotes_what_etcd_calls_out_of_sync_with_accept_loss_alone(start, etcd):
@@ -120,7 +160,7 @@ def test_a_person_promotes_what_etcd_calls_out_of_sync_with_accept_loss_alone(st
     counter.ask("go")
     kill(pair.primary)
     pair.standby.proc.send_signal(signal.SIGCONT)
-    wait_for("the end of its sessions", lambda: pair.standby.replication().get("state") == "spare", 30)
+    wait_for("the end of its sessions", lambda: pair.standby.replication().get("state") == "not following", 30)
     wait_for("the reason", lambda: f"{pair.primary.address} is silent, and this standby does not take over: it is not in sync"
              in pair.standby.psctl("why").stdout, 20)
     refused = pair.standby.psctl("promote", "--the-other-is-dead")

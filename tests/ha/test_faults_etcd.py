@@ -129,7 +129,7 @@ def test_an_unplugged_primary_is_waited_for_with_no(tmp_path, durability):
             pair.count("async")
             pair.counters[0].push_on()
             networks.unplug(pair.serving().name)
-            wait_until("its loss", lambda: pair.other().replication().get("state") == "spare")
+            wait_until("its loss", lambda: pair.other().replication().get("state") == "not following")
             refused = pair.psctl("promote", "--the-other-is-dead", server=pair.other().address)
             assert refused.returncode == 1 and "--accept-loss" in refused.stderr, refused
             networks.heal()

@@ -68,8 +68,8 @@ def follow_and_check(p, before, counter):
 
 
 def promote_and_check(p, before, counter):
-    # One that was killed a moment ago may still count as one that answers.
-    wait_for("the promotion", lambda: p.standby.psctl("promote").returncode == 0, 10)
+    promoted = p.standby.psctl("promote")
+    assert promoted.returncode == 0, promoted
     follow_and_check(p, before, counter)
 
 

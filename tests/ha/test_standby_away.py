@@ -147,7 +147,7 @@ def test_a_primary_that_comes_back_with_an_empty_disk_is_not_copied(pair, counte
         if is_named and start == 0:
             p.standby.start("--standby", p.primary.address, *other)
         wait_for("the refusal", lambda n=start: p.primary.log.read_text().count(said) > n and p.standby.says(said), 30)
-        assert p.standby.replication()["state"] == "spare"
+        assert p.standby.replication()["state"] == "not following"
         wait_for("the standby's doctor", lambda: said in p.standby.psctl("doctor", "--every", "100ms").stdout, 20)
         assert "do not promote" not in p.standby.psctl("doctor", "--every", "100ms").stdout
         wait_for("the primary's health", lambda: said in p.primary.status().get("health", ""), 20)

@@ -139,7 +139,7 @@ def test_another_cluster_is_named_in_english(member):
     primary, ports = member("a"), free_ports(1)
     primary.await_ready()
     refused(member("b", "--cluster", f"127.0.0.1:{ports[0]}", "--node", "0", "--advertise", f"127.0.0.1:{ports[0]}",
-                   "--standby", primary.address), primary, ", of 1 node; this standby is node 0 of cluster ")
+                   "--standby", primary.address), primary, f"; this standby is node 0 of cluster 127.0.0.1:{ports[0]} (")
 
 
 def test_both_of_a_pair_are_started_at_once(member):

@@ -2,8 +2,8 @@
 told in a sentence, nothing is lost, and tries come in growing intervals."""
 
 import os
-import pathlib
 import random
+import shutil
 import socket
 import struct
 import subprocess
@@ -105,7 +105,7 @@ def test_another_program_where_the_primary_should_be(pair):
         if answer == b"":
             quiet(standby, lambda: stranger.n)
         stranger.close()
-    assert standby.state() == "spare"
+    assert standby.state() == "not following"
     refused = standby.order("the-other-is-dead accept-loss")
     assert refused.status and "no whole copy" in refused.text
     primary = pair("a")
@@ -184,6 +184,29 @@ def test_a_standby_of_itself_ends_with_a_sentence(tmp_path):
     assert "is this psd's own address" in standby.log()
 
 
+def nodes_of(member):
+    with wire.Wire(member.port) as client:
+        return client.hello(shard=wire.LISTENER).fields[4]
+
+
+def test_a_standby_that_was_refused_leaves_nothing_that_counts_at_a_later_start(pair):
+    """It has been welcomed by another cluster, whose settings are not its own."""
+    primary, wrong = pair("a"), pair("c", "--lease", "61s")
+    for member in (primary, wrong):
+        member.await_ready()
+    for name in ("b", "d"):
+        standby = pair(name, "--standby", f"127.0.0.1:{wrong.port}")
+        standby.says("lease=61000ms")
+        assert standby.stop() == 0
+    alone = pair("d")
+    for _ in range(2):
+        alone.await_ready()
+        assert nodes_of(alone) == [f"127.0.0.1:{alone.port}".encode()]
+        assert alone.stop() == 0
+        alone = pair("d")
+    standby_of(pair, "b", "a").in_sync()
+
+
 def test_a_second_standby_and_one_of_a_standby_are_refused(pair):
     primary, standby, pushers, rng, _ = two(pair)
     second = standby_of(pair, "c", "a")
@@ -202,6 +225,34 @@ def test_a_second_standby_and_one_of_a_standby_are_refused(pair):
     standby.kill()
     second = standby_of(pair, "c", "a")  # its place is free now
     second.in_sync()
+
+
+def test_two_standbys_of_each_other_that_have_no_data_say_what_to_do(pair):
+    says = "both are standbys, and neither has data: start one of them without --standby"
+    one, other = standby_of(pair, "a", "b"), standby_of(pair, "b", "a", host="localhost")
+    for member in (one, other):
+        member.says(says)
+        assert [says in w["why"] for w in member.admin("why")["waits"]] == [True]
+        assert says in member.admin("status")["health"]
+    assert one.stop() == 0
+    primary = pair("a")
+    primary.await_ready()
+    other.in_sync()
+
+
+def test_a_standby_with_data_whose_primary_is_a_new_standby_is_the_one_to_promote(pair):
+    primary, standby, pushers, rng, args = two(pair)
+    assert push_until(pushers, time.monotonic() + 0.1, rng, n_min=20)
+    for p in pushers:
+        p.wait_acknowledged()
+        p.client.close()
+    primary.kill()
+    shutil.rmtree(primary.data_dir())
+    other = standby_of(pair, "a", "b", *args)
+    standby.says("it is a standby without data: promote the psd that has data (psctl promote")
+    other.says("or promote this one (psctl promote)")
+    assert standby.order().status == 0
+    other.in_sync()
 
 
 # --- damage on the way ---
@@ -396,7 +447,7 @@ def test_a_row_of_the_standby_that_differs_is_found_and_all_is_copied_anew(pair)
     check(pushers)
     standby.in_sync()
     assert standby.stop() == 0
-    data = pathlib.Path(standby.process.args[standby.process.args.index("--data-dir") + 1])
+    data = standby.data_dir()
     key = alter_row(sorted(checkpoint.newest(data).glob("shard-*.psc"))[0])
     standby = standby_of(pair, "b", "a", *args)
     standby.says(f"the row of table t, key {key} has other values here")

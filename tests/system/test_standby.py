@@ -396,7 +396,7 @@ def test_a_promotion_before_etcd_has_said_who_is_the_primary_is_refused(tmp_path
     port, nobody = free_ports(2)
     psd = Daemon(["--listen", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--data-dir", str(tmp_path / "d"), *ARGS,
                   "--coord", f"etcd://127.0.0.1:{nobody}/prod"], tmp_path, awaited=False)
-    eventually(lambda: "coord: the service does not answer" in psd.log())
+    eventually(lambda: "coord: the service has not answered yet" in psd.log())
 
     def order():
         with wire.Wire(port) as client:

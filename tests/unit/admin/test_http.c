@@ -125,6 +125,16 @@ static void health_and_readiness_turn_to_503_with_a_sentence(void **state)
     assert_answer(h, "GET /healthz", "503", "the last checkpoint failed: disk full\n");
     f.node.ready = false;
     assert_answer(h, "GET /readyz", "503", "starting\n");
+    f.node.standby = (struct stats_standby){ .is_on = true,
+                                             .role = "standby",
+                                             .state = "copying",
+                                             .peer = "a:7070",
+                                             .wait = "copying from a:7070: 1 of 3 bytes" };
+    assert_answer(h, "GET /readyz", "503", "copying from a:7070: 1 of 3 bytes\n");
+    f.node.standby.wait[0] = '\0';
+    snprintf(f.node.standby.state, sizeof f.node.standby.state, "in sync");
+    assert_answer(h, "GET /readyz", "503", "a standby of a:7070: in sync\n");
+    f.node.standby.is_on = false;
     f.node.restore = (struct stats_restore){ .is_on = true,
                                              .since_unix_ms = f.node.clock_unix_ms - 7500,
                                              .n_rows = 12,

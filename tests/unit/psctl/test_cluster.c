@@ -81,18 +81,19 @@ static void each_group_has_a_line_and_its_waits(void **state)
 static void a_frozen_primary_has_the_standby_that_answers(void **state)
 {
     cJSON *summary;
-    char *text = show("[" SILENT("0", "a:1") "," ANSWER("0", "x:1", "standby", "spare", "3",
-                                                        "a:1", "false", "") "]",
+    char *text = show("[" SILENT("0", "a:1") "," ANSWER("0", "x:1", "standby", "not following",
+                                                        "3", "a:1", "false", "") "]",
                       &summary);
     const cJSON *group = cJSON_GetArrayItem(field_child(summary, "groups"), 0);
 
     (void)state;
     assert_string_equal(field_text(group, "standby"), "x:1");
-    assert_string_equal(field_text(group, "standby_state"), "spare");
+    assert_string_equal(field_text(group, "standby_state"), "not following");
     assert_has(text, "a:1 (does not serve)  x:1         3  yes           5  6 ms  1.0\n");
-    assert_has(text,
-               "group 0: x:1 is its standby: spare; when it last heard of the primary it was "
-               "5 records and 6 ms behind\n");
+    assert_has(
+        text,
+        "group 0: x:1 is its standby: not following; when it last heard of the primary it was "
+        "5 records and 6 ms behind\n");
     cJSON_Delete(summary);
     free(text);
 }
@@ -165,7 +166,7 @@ static void a_standby_that_was_asked_names_its_silent_primary(void **state)
     cJSON *summary;
     char *text = show_of(
         &own,
-        "[" ANSWER("0", "x:1", "standby", "spare", "3", "a:1", "false",
+        "[" ANSWER("0", "x:1", "standby", "not following", "3", "a:1", "false",
                    "{\"what\":\"standby\",\"who\":\"a:1\",\"why\":\"a:1 is "
                    "asked to be followed\"},{\"what\":\"coordination\",\"who\":"
                    "\"etcd://e/p\",\"why\":\"it does not answer\"}") "," SILENT("0", "a:1") "]",

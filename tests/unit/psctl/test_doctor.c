@@ -212,9 +212,9 @@ static const struct fault faults[] = {
       "note",
       0,
       { "its standby b:7070 follows, and is never in sync, with --standby-ack no" } },
-    { { { "nodes.0.replication",
-          "{\"role\":\"standby\",\"state\":\"spare\",\"peer\":\"b:7070\",\"in_sync\":false,"
-          "\"refused\":\"it has 2 shards\"}" },
+    { { { "nodes.0.replication", "{\"role\":\"standby\",\"state\":\"not "
+                                 "following\",\"peer\":\"b:7070\",\"in_sync\":false,"
+                                 "\"refused\":\"it has 2 shards\"}" },
         { "nodes.0.ready", "false" },
         { "nodes.0.healthy", "false" },
         { "nodes.0.health", "\"b:7070 is asked\"" } },
@@ -239,7 +239,7 @@ static const struct fault faults[] = {
       { "it waits for its standby b:7070",
         "refuses workers (standby b:7070 may be the primary by now)",
         "psctl promote --accept-loss" } },
-    { { { "nodes.0.replication", MEMBER("standby", "spare", "false") },
+    { { { "nodes.0.replication", MEMBER("standby", "not following", "false") },
         { "nodes.0.ready", "false" },
         { "nodes.0.healthy", "false" },
         { "nodes.0.health", "\"b:7070 is asked: connection refused\"" } },
@@ -527,6 +527,35 @@ static void nothing_is_said_of_a_cluster_that_is_well(void **state)
     cJSON_Delete(findings);
 }
 
+#define ETCD_IS_AWAY "etcd at h:1: refused"
+#define AWAY                                                                           \
+    { "nodes.0.coordination",                                                          \
+      "{\"service\":\"etcd://h:1/c\",\"away\":true,\"error\":\"" ETCD_IS_AWAY "\"}" }, \
+    {                                                                                  \
+        "nodes.0.waits", "[{\"what\":\"coordination\",\"who\":\"etcd://h:1/c\","       \
+                         "\"why\":\"" ETCD_IS_AWAY "\",\"since_unix_ms\":1000}]"       \
+    }
+
+/* Of the node that serves, and of one that waits for it at its start. */
+static void etcd_that_is_away_is_one_sentence_of_a_node(void **state)
+{
+    static const struct change serves[] = { AWAY };
+    static const struct change starts[] = {
+        AWAY,
+        { "nodes.0.healthy", "false" },
+        { "nodes.0.health",
+          "\"the coordination service has to say who is the primary: " ETCD_IS_AWAY "\"" }
+    };
+    cJSON *findings = examine(serves, COUNT_OF(serves));
+
+    (void)state;
+    assert_int_equal(cJSON_GetArraySize(findings), 1);
+    cJSON_Delete(findings);
+    findings = examine(starts, COUNT_OF(starts));
+    assert_int_equal(cJSON_GetArraySize(findings), 1);
+    cJSON_Delete(findings);
+}
+
 /* Nor that a standby in sync, which serves nobody, is not ready; and a fault of one member is one sentence. */
 static void a_pair_that_is_well_is_silent_and_a_fault_of_it_is_one_sentence(void **state)
 {
@@ -687,6 +716,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_fault_has_its_sentence),
         cmocka_unit_test(nothing_is_said_of_a_cluster_that_is_well),
+        cmocka_unit_test(etcd_that_is_away_is_one_sentence_of_a_node),
         cmocka_unit_test(a_pair_that_is_well_is_silent_and_a_fault_of_it_is_one_sentence),
         cmocka_unit_test(a_disk_that_will_not_be_full_is_not_foretold_to_be),
         cmocka_unit_test(problems_come_first),
