@@ -194,6 +194,21 @@ def test_with_etcd_after_a_switch_to_a_third_machine_the_pair_goes_on(start, etc
     await_following(b, c)
 
 
+def test_one_that_came_back_empty_and_serves_is_named_beside_the_primary(pair):
+    """Another directory, without --standby: nothing there says that there is a pair."""
+    p = pair()
+    lost = p.primary
+    p.fail_over()
+    lost.data.rename(lost.data.with_name("lost"))
+    said = p.primary.psctl("cluster")
+    assert "serves as a primary, too" not in said.stdout
+    lost.start()
+    wait_for("its start", lambda: lost.status().get("ready"), 20)
+    said = p.primary.psctl("cluster")
+    assert said.returncode == 1, said.stdout
+    assert f"{lost.address} serves as a primary, too, with other data than {p.primary.address}" in said.stdout, said.stdout
+
+
 # --- its address ---
 
 def test_a_standby_that_does_not_answer_at_its_own_address_is_said_before_it_is_the_primary(pair, count):
