@@ -107,12 +107,15 @@ def test_who_comes_back_after_two_changes_finds_the_primary(pair, third, count, 
     counter = count(a, b, c)
     move_to_a_third(p, c)
     await_following(b, c)
-    a.start()
-    wait_for("its primary", lambda: a.replication().get("role") == "standby", 30)
-    assert a.says(f"{b.address} follows {c.address}, the primary of term")
-    assert a.replication()["peer"] == c.address and is_primary(c)
-    counter.push_on()
-    counter.check()
+    try:
+        a.start()
+        wait_for("its primary", lambda: a.replication().get("role") == "standby", 30)
+        assert a.says(f"{b.address} follows {c.address}, the primary of term")
+        assert a.replication()["peer"] == c.address and is_primary(c)
+        counter.push_on()
+        counter.check()
+    finally:
+        kill(a)  # no member of the pair any more
 
 
 def test_the_option_at_the_one_that_was_the_primary_changes_nothing(pair, count):
