@@ -39,8 +39,11 @@ struct shard_follower {
     uint64_t sent_next, sent_durable; /* by the last fetch */
     uint64_t sent_ms;                 /* the primary's clock, as it said last */
     uint64_t asked_ms;                /* monotonic: of the oldest question without an answer */
-    uint64_t ticked_ms;               /* the tick before */
-    uint32_t n_failed;                /* attempts in a row */
+    uint64_t
+        fetched_ms[FETCHES_MAX]; /* monotonic: of the questions under way, the oldest first */
+    uint64_t answered_ms;        /* monotonic: of the newest question that was answered */
+    uint64_t ticked_ms;          /* the tick before */
+    uint32_t n_failed;           /* attempts in a row */
     uint64_t retry_ms;
     uint64_t durable;
     bool
@@ -79,6 +82,13 @@ static void update_view(struct shard_follower *f) ON_SHARD
     uv_mutex_unlock(&f->lock);
 }
 
+/* The primary waits for this standby for a while after its newest question, and then goes on alone. So an answer says
+ * nothing about the time behind that: it may have been read late, by a psd that stood still. */
+static bool is_outdated(const struct shard_follower *f)
+{
+    return f->answered_ms && clock_mono_ms() > f->answered_ms + f->primary.patience_ms;
+}
+
 static void note_reply(struct shard_follower *f, const struct fetch_reply *reply)
 {
     f->sent_ms = reply->sent_ms;
@@ -86,7 +96,8 @@ static void note_reply(struct shard_follower *f, const struct fetch_reply *reply
     f->view.heard_ms = clock_mono_ms();
     f->view.appended = reply->appended;
     f->view.stored = reply->durable;
-    f->view.is_in_sync = reply->in_sync;
+    f->view.was_silent = is_outdated(f);
+    f->view.is_in_sync = reply->in_sync && !f->view.was_silent;
     f->view.is_handed_over = reply->hands_over;
     uv_mutex_unlock(&f->lock);
 }
@@ -98,10 +109,22 @@ void shard_follower_see(struct shard_follower *f, struct shard_follower_view *re
     uv_mutex_unlock(&f->lock);
 }
 
+static void note_silence(struct shard_follower *f)
+{
+    if (!is_outdated(f) || f->is_over)
+        return;
+    uv_mutex_lock(&f->lock);
+    f->view.is_in_sync = false;
+    f->view.was_silent = true;
+    uv_mutex_unlock(&f->lock);
+}
+
 /* --- the end of a connection --- */
 
 static void hang_up(struct shard_follower *f) ON_SHARD
 {
+    note_silence(f);
+    f->answered_ms = 0;
     connector_drop(f->connector);
     f->connector = NULL;
     f->is_welcome = false;
@@ -172,8 +195,9 @@ static void fetch(struct shard_follower *f) ON_SHARD
         lose(f, status_text(status));
         return;
     }
+    f->fetched_ms[f->n_fetches] = clock_mono_ms();
     if (!f->n_fetches++)
-        f->asked_ms = clock_mono_ms();
+        f->asked_ms = f->fetched_ms[0];
     f->sent_next = m.next;
     f->sent_durable = m.durable;
 }
@@ -297,6 +321,8 @@ static int on_records(struct shard_follower *f, const struct frame_header *heade
         return on_refusal(f, &reply);
     if (reply.term != f->primary.term || !f->n_fetches)
         return refuse(f, PS_EPROTO, "the primary answers with another term");
+    f->answered_ms = f->fetched_ms[0];
+    f->fetched_ms[0] = f->fetched_ms[1];
     f->n_fetches--;
     f->asked_ms = clock_mono_ms();
     f->n_failed = 0;
@@ -466,6 +492,7 @@ void shard_follower_start(struct shard_follower *f,
     uv_mutex_lock(&f->lock);
     f->view.appended = f->view.heard_ms = f->view.greater_term = 0;
     f->view.is_in_sync = f->view.needs_copy = f->view.is_handed_over = false;
+    f->view.was_silent = false;
     uv_mutex_unlock(&f->lock);
     set_why(f, "the connection is being opened");
     update_view(f);
@@ -505,6 +532,7 @@ void shard_follower_drop(struct shard_follower *f)
  * sync, whatever the last one said. */
 static void doubt_sync(struct shard_follower *f, uint64_t now_ms)
 {
+    note_silence(f);
     if (!f->is_stuck || now_ms < f->stuck_ms + f->primary.patience_ms / 2)
         return;
     uv_mutex_lock(&f->lock);

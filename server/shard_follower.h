@@ -76,7 +76,9 @@ struct shard_follower_view {
     uint64_t stored;   /* and what it has on its disk */
     uint64_t
         behind_ms; /* monotonic: since when `applied` has been less than that; 0: it is not */
-    uint64_t heard_ms;     /* monotonic: its last reply; 0: none */
+    uint64_t heard_ms; /* monotonic: its last reply; 0: none */
+    bool
+        was_silent; /* for longer than the primary waits, so that it may have gone on alone; until its next word */
     uint64_t greater_term; /* FAILED: the primary has another one */
     char why[200]; /* DIALLING, FAILED, or a log that takes nothing: the reason; else "" */
 };

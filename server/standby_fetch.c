@@ -36,6 +36,51 @@ static void stop_shard(struct mail *mail, void *owner)
     standby_send_back(CONTAINER_OF(mail, struct standby_task, mail));
 }
 
+/* --- may it lack something? --- */
+
+/* A shard has heard nothing of the primary for so long that this may have gone on alone. */
+static bool was_silent(const struct standby *s) ON_MAIN
+{
+    struct shard_follower_view view;
+
+    for (uint32_t i = 0; i < standby_n_shards(s) && s->is_loaded; i++) {
+        standby_see_shard(s, i, &view);
+        if (view.was_silent)
+            return true;
+    }
+    return false;
+}
+
+/* As far as this psd knows. The claim, which names it as in sync in just that term, knows better. */
+static bool lacks(const struct standby *s) ON_MAIN
+{
+    if (s->config.coordination && standby_is_named(s))
+        return false;
+    return !standby_noted_sync(s) || was_silent(s) || standby_lacks_by_claim(s);
+}
+
+static int refuse_loss(const struct standby *s, struct err *err) ON_MAIN
+{
+    if (was_silent(s))
+        return err_set(
+            err, -ENODATA,
+            "promote: %s has had no word with this standby for longer than it waits "
+            "for one: if it went on alone, this standby does not know of that time, "
+            "and what was acknowledged then is missing; --accept-loss goes on without "
+            "it",
+            s->config.primary);
+    if (s->ended_in_sync)
+        return err_set(err, -ENODATA,
+                       "promote: this standby was in sync with %s, and has not followed it "
+                       "since its own start, so it does not know whether it has all: "
+                       "--accept-loss goes on with what it has",
+                       s->config.primary);
+    return err_set(err, -ENODATA,
+                   "promote: this standby was not in sync with %s: what the primary "
+                   "acknowledged last may be missing; --accept-loss goes on without it",
+                   s->config.primary);
+}
+
 /* --- the end of a promotion --- */
 
 static void answer_promotion(struct standby *s, const struct err *err) ON_MAIN
@@ -81,6 +126,7 @@ static void on_term_begun(struct standby *s) ON_MAIN
     if (s->err.status) {
         free(s->terms.items[--s->terms.n].first);
         s->terms.role = TERMS_STANDBY;
+        s->terms.in_sync = s->was_in_sync; /* as before: nothing has been lost since */
         s->term = s->followed_term;
         refuse_promotion(s, &s->err);
         return;
@@ -90,10 +136,7 @@ static void on_term_begun(struct standby *s) ON_MAIN
 
 static int write_promotion(struct standby *s, struct err *err)
 {
-    int status = s->config.settings->standby[0]
-                     ? standby_role_promoted(s->config.files, s->config.settings->data_dir,
-                                             s->config.primary, err)
-                     : 0; /* no option that would be done */
+    int status = standby_role_note_done(s->config.files, s->config.settings, err);
 
     return status ? status : standby_write_terms(s, err);
 }
@@ -193,6 +236,10 @@ static int check_sealed(const struct standby *s, struct err *err) ON_MAIN
     bool is_over = clock_mono_ms() - s->since_ms > SEAL_MS_MAX, is_ready;
     int status = 0;
 
+    if (s->promoted && !(s->promises & STANDBY_ACCEPT_LOSS) && lacks(s)) {
+        refuse_loss(s, err); /* the last answers, which it read on its way here, are old */
+        return err->status;
+    }
     for (uint32_t i = 0; i < standby_n_shards(s); i++) {
         standby_see_shard(s, i, &view);
         if (view.state == SHARD_FOLLOWER_FAILED)
@@ -262,6 +309,7 @@ void standby_begin_promotion(struct standby *s)
 static void on_shards_stopped(struct standby *s) ON_MAIN
 {
     standby_update_last(s);
+    s->was_in_sync = s->was_in_sync && !was_silent(s);
 }
 
 /* The session is over, and with it the fetches. One that lasted is begun again at once; else each try waits longer. */
@@ -343,6 +391,7 @@ void standby_watch_shards(struct standby *s)
             snprintf(why, sizeof why, "shard %" PRIu32 ": %s", i, view.why);
         if (view.state != SHARD_FOLLOWER_FAILED)
             continue;
+        s->was_in_sync = s->was_in_sync && !was_silent(s);
         snprintf(why, sizeof why, "shard %" PRIu32 ": %s", i, view.why);
         if (!view.needs_copy)
             standby_stop_following(s, why);
@@ -469,20 +518,6 @@ void standby_adopt(struct standby *s)
 
 /* --- promotion --- */
 
-static int refuse_loss(const struct standby *s, struct err *err) ON_MAIN
-{
-    if (s->ended_in_sync)
-        return err_set(err, -ENODATA,
-                       "promote: this standby was in sync with %s, and has not followed it "
-                       "since its own start, so it does not know whether it has all: "
-                       "--accept-loss goes on with what it has",
-                       s->config.primary);
-    return err_set(err, -ENODATA,
-                   "promote: this standby was not in sync with %s: what the primary "
-                   "acknowledged last may be missing; --accept-loss goes on without it",
-                   s->config.primary);
-}
-
 static int check_promotion(const struct standby *s, unsigned promises, struct err *err) ON_MAIN
 {
     if (s->is_promoting || s->state >= STANDBY_SEALING)
@@ -503,7 +538,7 @@ static int check_promotion(const struct standby *s, unsigned promises, struct er
             err, -EAGAIN,
             "promote: the coordination service does not answer, and without its word "
             "nobody becomes the primary: nothing is changed, promote once it does");
-    if ((!standby_noted_sync(s) || standby_lacks_by_claim(s)) &&
+    if (lacks(s) &&
         !(promises & (STANDBY_ACCEPT_LOSS | STANDBY_BY_ITSELF | STANDBY_HANDED_OVER)))
         return refuse_loss(s, err);
     return 0;

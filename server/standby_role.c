@@ -11,13 +11,15 @@
 #define NAME "PROMOTED"
 #define PATH_BYTES 1100u
 
-int standby_role_promoted(const struct file_ops *files, const char *data_dir,
-                          const char *primary, struct err *err)
+int standby_role_note_done(const struct file_ops *files, const struct settings *s,
+                           struct err *err)
 {
-    return file_text_replace(files, data_dir, NAME, primary, strlen(primary), err);
+    return s->standby[0] ? file_text_replace(files, s->data_dir, NAME, s->standby,
+                                             strlen(s->standby), err)
+                         : 0;
 }
 
-/* True if a promotion was of a standby of just that primary. */
+/* The directory knows later terms than those of the primary that --standby names. */
 static int is_done(const struct file_ops *files, const struct settings *s, bool *ret,
                    struct err *err)
 {
@@ -35,28 +37,58 @@ static int is_done(const struct file_ops *files, const struct settings *s, bool 
     return 0;
 }
 
+static void log_known(const struct settings *s, const struct terms *t, bool done)
+{
+    if (t->role == TERMS_PRIMARY && done)
+        log_line_info("--standby %.100s is done: this psd was promoted, and goes on as the "
+                      "primary",
+                      s->standby);
+    else if (t->role == TERMS_PRIMARY)
+        log_line_info("--standby %.100s: this psd was the primary of that one, and asks it who "
+                      "is the primary now",
+                      s->standby);
+    else if (strcmp(s->standby, t->peer) != 0)
+        log_line_info("--standby %.100s is done: that was the primary before, and this psd "
+                      "follows %.100s, as its directory says",
+                      s->standby, t->peer);
+}
+
+/* --standby counts if it names somebody whom the directory does not know. The partner in TERMS, and one of before, are
+ * known: what this psd is to the first is in TERMS, and the second one's time is over. */
 static int decide_role(const struct file_ops *files, const struct settings *s,
                        const struct terms *t, char ret_primary[static MESSAGE_ADDRESS_MAX],
                        struct err *err)
 {
+    const bool is_new = !t->history && (t->role == TERMS_PRIMARY || !t->peer[0]);
     bool done = false;
     int status = 0;
 
-    if (t->role == TERMS_STANDBY) {
-        snprintf(ret_primary, MESSAGE_ADDRESS_MAX, "%.127s",
-                 s->standby[0] ? s->standby : t->peer);
-        return 0;
-    }
-    if (s->standby[0] && t->history)
+    if (t->role == TERMS_STANDBY)
+        snprintf(ret_primary, MESSAGE_ADDRESS_MAX, "%.127s", t->peer);
+    if (s->standby[0] && !is_new)
         status = is_done(files, s, &done, err);
     if (status || !s->standby[0])
         return status;
-    if (done)
-        log_line_info("standby %s is done: this psd was promoted, and goes on as the primary",
-                      s->standby);
-    else
+    if (is_new || (!done && strcmp(s->standby, t->peer) != 0))
         snprintf(ret_primary, MESSAGE_ADDRESS_MAX, "%.127s", s->standby);
+    else
+        log_known(s, t, done);
     return 0;
+}
+
+int standby_role_names_partner(const struct file_ops *files, const struct settings *s,
+                               const struct terms *t, bool *ret, struct err *err)
+{
+    bool done = false;
+    int status = 0;
+
+    *ret = false;
+    if (!s->standby[0] || !t->history || t->role != TERMS_PRIMARY ||
+        strcmp(s->standby, t->peer) != 0)
+        return 0;
+    status = is_done(files, s, &done, err);
+    *ret = !status && !done;
+    return status;
 }
 
 int standby_role_read(const struct file_ops *files, const struct settings *s,
@@ -89,6 +121,8 @@ int standby_role_follow(const struct file_ops *files, const struct settings *s, 
         terms.in_sync = false;
         status = terms_write(files, s->data_dir, &terms, err);
     }
+    if (!status && strcmp(s->standby, terms.peer) != 0)
+        status = standby_role_note_done(files, s, err);
     terms_deinit(&terms);
     return status;
 }

@@ -80,7 +80,8 @@ int standby_server_promote(struct standby_server *s, bool accept_loss, struct er
     ON_MAIN MUST_CHECK;
 
 /* psctl switch: the standby becomes the primary, and this psd its standby. `done` is called once, later, with a
- * sentence or what psctl prints. -EBUSY, -ENODATA, -ENOTCONN and a sentence: nothing was begun. */
+ * sentence or what psctl prints. -EBUSY, -EAGAIN, -ENODATA, -ENOTCONN, -EHOSTUNREACH and a sentence: nothing was
+ * begun. */
 typedef void standby_server_switched(void *arg, const struct err *err, const char *json);
 int standby_server_switch(struct standby_server *s, standby_server_switched *done, void *arg,
                           struct err *err) ON_MAIN MUST_CHECK;

@@ -9,6 +9,7 @@
  *     standby_server_claim.c   what is claimed of the coordination service
  *     standby_server_steps.c   jobs, orders to the shards, the end
  *     standby_server_report.c  what operators and refused workers see
+ *     standby_server_address.c is the standby where it says that it is?
  *
  * Each calls only those below it. One job of libuv's pool is under way at a time: it reads and writes what this thread
  * leaves alone meanwhile.
@@ -113,6 +114,13 @@ struct standby_server {
         char why[256]; /* "": there is none, or it follows */
         uint64_t since_ms, asked_ms;
     } refused;
+    struct { /* standby_server_address.c */
+        struct peer_query query;
+        bool is_known;     /* it has answered, or not */
+        char why[160];     /* it does not; "": it does */
+        uint32_t n_failed; /* in a row */
+        uint64_t next_ms;
+    } address;
     struct { /* standby_server_switch.c */
         enum switch_step step;
         uv_timer_t timer;
@@ -198,6 +206,17 @@ void standby_server_ask_peer(struct standby_server *s) ON_MAIN;
 /* Has another psd a greater term, or the claim? */
 void standby_server_check_terms(struct standby_server *s) ON_MAIN;
 void standby_server_tick_term(struct standby_server *s, uint64_t now_ms) ON_MAIN;
+
+/* --- standby_server_address.c --- */
+
+void standby_server_tick_address(struct standby_server *s, uint64_t now_ms) ON_MAIN;
+
+/* A note for operators; nothing: it answers. */
+void standby_server_describe_address(const struct standby_server *s, char *dst, size_t n_bytes)
+    ON_MAIN;
+
+/* -EAGAIN: not known yet; -EHOSTUNREACH and a sentence: it does not answer at its address. */
+int standby_server_check_address(const struct standby_server *s, struct err *err) ON_MAIN;
 
 /* --- standby_server_sync.c --- */
 

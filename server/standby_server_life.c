@@ -173,6 +173,7 @@ void standby_server_close(struct standby_server *s)
     s->is_closed = s->job.is_abandoned = true;
     coordination_close(s->coordination);
     peer_query_drop(&s->query);
+    peer_query_drop(&s->address.query);
     uv_close((uv_handle_t *)&s->switching.timer, NULL);
     standby_copy_close(s->copy);
     connection_set_close_all(&s->connections);
@@ -191,6 +192,7 @@ void standby_server_tick(struct standby_server *s)
     standby_server_check_terms(s);
     if (s->state == SERVER_SERVING && s->switching.step < SWITCH_SEALING)
         standby_server_tick_sync(s, now_ms);
+    standby_server_tick_address(s, now_ms);
     standby_server_tick_follow(s);
     standby_server_tick_term(s, now_ms);
 }

@@ -312,6 +312,7 @@ void standby_server_report(const struct standby_server *s, struct stats_standby 
         ret->n_differences = standby_shards_differences(s->shards);
         describe_dropped(s, ret);
         describe_copy(s, ret);
+        standby_server_describe_address(s, ret->note, sizeof ret->note);
     }
     if (s->is_followed)
         standby_shards_lag(s->shards, &ret->lag_records, &ret->lag_ms);

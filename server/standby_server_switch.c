@@ -80,7 +80,7 @@ static int check_ready(const struct standby_server *s, struct err *err) ON_MAIN
             s->terms.peer);
     if (s->coordination && !coordination_is_there(s->coordination))
         return err_set(err, -ENOTCONN, "switch: the coordination service does not answer");
-    return 0;
+    return standby_server_check_address(s, err);
 }
 
 /* Nothing has happened: pushes go on. */

@@ -5,10 +5,12 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "common/log_line.h"
 #include "server/peer_query.h"
+#include "server/standby_role.h"
 #include "server/standby_settings.h"
 
 #define ASK_EVERY_MS 2000u
@@ -153,6 +155,16 @@ void standby_server_note_older(struct standby_server *s, uint64_t peer_term)
         await(s);
 }
 
+/* It knows a promotion that this psd has not seen, to a third psd. With --coord the claim says so. */
+static bool names_later_primary(const struct standby_server *s,
+                                const struct peer_answer *answer)
+{
+    return !s->coordination && answer->primary[0] && !answer->is_primary &&
+           strcmp(answer->primary, s->config.own_address) != 0 &&
+           answer->term > terms_last(&s->terms) &&
+           !terms_is_one_reign(answer->term, terms_last(&s->terms));
+}
+
 /* It follows this psd, or did, and knows a term that this psd had begun and has no more. */
 static bool names_newer_self(const struct standby_server *s, const struct peer_answer *answer)
 {
@@ -189,6 +201,14 @@ static void on_peer_answer(void *server, const struct err *err,
     if (!err->status && answer->is_primary && answer->term > terms_last(&s->terms)) {
         snprintf(sentence, sizeof sentence, "%.128s is the primary, of term %" PRIu64,
                  s->terms.peer, answer->term);
+        standby_server_depose_for_good(s, sentence);
+        return;
+    }
+    if (!err->status && names_later_primary(s, answer)) {
+        snprintf(sentence, sizeof sentence,
+                 "%.100s follows %.100s, the primary of term %" PRIu64, s->terms.peer,
+                 answer->primary, answer->term);
+        snprintf(s->terms.peer, sizeof s->terms.peer, "%s", answer->primary);
         standby_server_depose_for_good(s, sentence);
         return;
     }
@@ -361,13 +381,17 @@ int standby_server_begin_promoted(struct standby_server *s, enum follow_begun be
 
 int standby_server_begin(struct standby_server *s, uint64_t timeline, struct err *err)
 {
+    bool names_partner = false;
     int status = read_terms(s, err);
 
+    if (!status && standby_server_data_dir(s)[0])
+        status = standby_role_names_partner(s->config.files, s->config.settings, &s->terms,
+                                            &names_partner, err);
     if (status)
         return status;
     s->log_has_all = s->terms.role == TERMS_PRIMARY && s->terms.is_durable;
     s->was_in_sync = s->terms.history && s->terms.timeline == timeline &&
-                     (s->terms.in_sync || s->terms.role == TERMS_STANDBY);
+                     (s->terms.in_sync || s->terms.role == TERMS_STANDBY || names_partner);
     if (!s->terms.history) {
         s->terms.timeline = timeline;
     } else if (s->terms.timeline != timeline) {

@@ -1,11 +1,13 @@
 /* A standby that takes over by itself: when its primary is silent, and the claim says that it may (coordination.h). */
 #include "server/standby_internal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/clock.h"
 #include "common/log_line.h"
+#include "server/standby_role.h"
 
 #define RETRY_MS 500u
 #define RETRY_UNABLE_MS 10000u
@@ -34,6 +36,51 @@ static void note_pause(struct standby *s, uint64_t now_ms)
     s->ticked_ms = now_ms;
 }
 
+/* --- the claim names another primary than the one that is dialled --- */
+
+static void on_turned(struct standby *s)
+{
+    enter_main();
+    if (s->err.status)
+        standby_fail(s);
+    else
+        s->config.events->restart(s->config.node,
+                                  "the coordination service names another psd as the primary");
+}
+
+static int write_turn(struct standby *s, struct err *err)
+{
+    int status = standby_role_note_done(s->config.files, s->config.settings, err);
+
+    return status ? status : standby_write_terms(s, err);
+}
+
+/* One that was left out of a failover: neither its directory nor --standby knows of that. Its own term, which it has
+ * followed in this run, is no other one, whatever its primary calls itself. */
+static bool has_to_turn(const struct standby *s) ON_MAIN
+{
+    const struct claim *c = coordination_claim(s->config.coordination);
+
+    return c && s->state == STANDBY_DIALLING && s->n_failed && !s->is_working &&
+           !s->n_outstanding && !coordination_is_own(s->config.coordination) &&
+           c->term != s->followed_term && strcmp(c->primary, s->config.primary) != 0 &&
+           (!s->terms.history || s->terms.history == c->history);
+}
+
+static void turn(struct standby *s) ON_MAIN
+{
+    const struct claim *c = coordination_claim(s->config.coordination);
+
+    log_line_info("coord: %.100s is the primary, of term %" PRIu64 ", and this psd follows it "
+                  "from now on",
+                  c->primary, c->term);
+    standby_session_drop(&s->session);
+    standby_set_state(s, STANDBY_READING);
+    s->terms.role = TERMS_STANDBY;
+    snprintf(s->terms.peer, sizeof s->terms.peer, "%s", c->primary);
+    standby_start_job(s, write_turn, on_turned);
+}
+
 void standby_watch_primary(struct standby *s, uint64_t now_ms)
 {
     struct err err = { 0 };
@@ -42,6 +89,10 @@ void standby_watch_primary(struct standby *s, uint64_t now_ms)
     if ((s->state != STANDBY_DIALLING && s->state != STANDBY_FOLLOWING) ||
         now_ms < s->take_over_ms || !coordination_is_there(s->config.coordination))
         return;
+    if (has_to_turn(s)) {
+        turn(s);
+        return;
+    }
     if (!standby_is_claimed(s) && !(standby_is_named(s) && is_silent(s, now_ms)))
         return;
     s->take_over_ms = now_ms + RETRY_MS;

@@ -239,6 +239,8 @@ static void add_member_of(cJSON *list, const cJSON *answer)
                                 replication ? field_text(replication, "state") : "alone");
         cJSON_AddStringToObject(member, "version", field_text(status, "version"));
         cJSON_AddStringToObject(member, "health", field_text(status, "health"));
+        cJSON_AddBoolToObject(member, "serves",
+                              is_primary(answer) && field_is_true(status, "ready"));
     }
     cJSON_AddItemToArray(list, member);
 }
@@ -448,6 +450,13 @@ static void print_wait(const cJSON *group, const cJSON *wait, FILE *out)
     field_put(out, ": ", field_text(wait, "why"), "\n");
 }
 
+/* Beside the group's primary, as one that came back with an empty directory. */
+static bool serves_too(const cJSON *group, const cJSON *member)
+{
+    return field_is_true(member, "serves") &&
+           strcmp(field_text(member, "address"), field_text(group, "primary")) != 0;
+}
+
 static void print_group_lines(const cJSON *group, FILE *out)
 {
     const double number = field_number(group, "group");
@@ -455,6 +464,13 @@ static void print_group_lines(const cJSON *group, FILE *out)
 
     cJSON_ArrayForEach(item, field_child(group, "members"))
     {
+        if (serves_too(group, item)) {
+            fprintf(out, "group %.0f: ", number);
+            field_put(out, "", field_text(item, "address"),
+                      " serves as a primary, too, with other data than ");
+            field_put(out, "", field_text(group, "primary"),
+                      ", which has the newest term: stop one of the two\n");
+        }
         if (!field_text(item, "error")[0])
             continue;
         fprintf(out, "group %.0f: ", number);
@@ -506,10 +522,11 @@ static int code_of(const cJSON *summary)
     {
         if (!field_is_true(group, "serves"))
             return EXIT_FAILED;
-        cJSON_ArrayForEach(
-            member,
-            field_child(group, "members")) if (field_text(member,
-                                                          "error")[0]) return EXIT_FAILED;
+        cJSON_ArrayForEach(member, field_child(group, "members"))
+        {
+            if (field_text(member, "error")[0] || serves_too(group, member))
+                return EXIT_FAILED;
+        }
     }
     return EXIT_ANSWERED;
 }

@@ -10,7 +10,7 @@
 #include "proto/group.h"
 
 /* Asks etcd with --coord, else the node at --server, for the groups; then all members at once. EXIT_FAILED if a member
- * has not answered, or a group has no primary. */
+ * has not answered, or a group has no primary, or two. */
 int cluster_run(const struct options *o, const char *const *words, uint32_t n_words);
 
 /* Of the members' answers, one for each: {"group":0, "address":"h:1", "status":{...}, "waits":[...]}, or with "error".

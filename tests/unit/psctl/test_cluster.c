@@ -67,6 +67,7 @@ static void each_group_has_a_line_and_its_waits(void **state)
     (void)state;
     assert_int_equal(cJSON_GetArraySize(groups), 2);
     assert_string_equal(field_text(cJSON_GetArrayItem(groups, 0), "primary"), "a:1");
+    assert_null(strstr(text, "too"));
     assert_true(field_is_true(cJSON_GetArrayItem(groups, 0), "in_sync"));
     assert_true(field_number(cJSON_GetArrayItem(groups, 0), "lag_records") == 5);
     /* Whose members are silent: as it was known. */
@@ -196,6 +197,9 @@ static void the_greatest_term_serves(void **state)
     assert_string_equal(field_text(group, "standby"), "a:1");
     assert_true(field_number(group, "term") == 4);
     assert_has(text, "group 0: a:1 waits for standby b:1: it is lost\n");
+    assert_has(text,
+               "group 0: a:1 serves as a primary, too, with other data than b:1, which has "
+               "the newest term: stop one of the two\n");
     cJSON_Delete(summary);
     free(text);
 }

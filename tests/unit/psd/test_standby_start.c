@@ -169,10 +169,27 @@ static void assert_follows(struct role *r, const char *option, const char *want)
     assert_string_equal(primary, want);
 }
 
-static void follows_the_option_or_whom_it_followed_before(void **state)
+static void assert_names_partner(struct role *r, bool want)
+{
+    struct terms t = { 0 };
+    struct err err;
+    bool names_partner;
+
+    assert_int_equal(terms_read(&r->disk.ops, NODE_DIR, 1, &t, &err), 0);
+    assert_int_equal(
+        standby_role_names_partner(&r->disk.ops, &r->settings, &t, &names_partner, &err), 0);
+    assert_int_equal(names_partner, want);
+    terms_deinit(&t);
+}
+
+static void set_option(struct role *r, const char *option)
+{
+    snprintf(r->settings.standby, sizeof r->settings.standby, "%s", option);
+}
+
+static void follows_an_option_that_the_directory_does_not_know(void **state)
 {
     struct role r;
-    struct err err;
 
     (void)state;
     set_up_role(&r);
@@ -180,16 +197,34 @@ static void follows_the_option_or_whom_it_followed_before(void **state)
     assert_follows(&r, "a:1", "a:1");
     write_role(&r, TERMS_STANDBY, "b:1");
     assert_follows(&r, "", "b:1");
+    assert_follows(&r, "b:1", "b:1");
     assert_follows(&r, "a:1", "a:1");
     write_role(&r, TERMS_PRIMARY, "b:1");
     assert_follows(&r, "", "");
-    assert_follows(&r, "b:1", "b:1");
-    assert_int_equal(standby_role_follow(&r.disk.ops, &r.settings, &err), 0);
-    assert_follows(&r, "", "b:1");
+    assert_names_partner(&r, false);
+    assert_follows(&r, "c:1", "c:1");
+    assert_names_partner(&r, false);
     crash_files_deinit(&r.disk);
 }
 
-static void an_option_is_done_by_a_promotion(void **state)
+static void whose_primary_it_was_it_asks_who_the_primary_is(void **state)
+{
+    struct role r;
+    struct err err;
+
+    (void)state;
+    set_up_role(&r);
+    write_role(&r, TERMS_PRIMARY, "b:1");
+    assert_follows(&r, "b:1", "");
+    assert_names_partner(&r, true);
+    assert_int_equal(standby_role_follow(&r.disk.ops, &r.settings, &err), 0);
+    assert_follows(&r, "b:1", "b:1");
+    assert_follows(&r, "", "b:1");
+    assert_names_partner(&r, false);
+    crash_files_deinit(&r.disk);
+}
+
+static void an_option_is_done_by_a_promotion_and_stays_so(void **state)
 {
     struct role r;
     struct err err;
@@ -197,13 +232,32 @@ static void an_option_is_done_by_a_promotion(void **state)
     (void)state;
     set_up_role(&r);
     write_role(&r, TERMS_STANDBY, "a:1");
-    assert_int_equal(standby_role_promoted(&r.disk.ops, NODE_DIR, "a:1", &err), 0);
+    set_option(&r, "a:1");
+    assert_int_equal(standby_role_note_done(&r.disk.ops, &r.settings, &err), 0);
     assert_follows(&r, "a:1", "a:1"); /* TERMS counts */
     write_role(&r, TERMS_PRIMARY, "a:1");
     assert_follows(&r, "a:1", "");
+    assert_names_partner(&r, false);
     assert_follows(&r, "a:2", "a:2");
-    write_role(&r, TERMS_STANDBY, "a:1");
-    assert_follows(&r, "a:1", "a:1");
+    write_role(&r, TERMS_STANDBY, "c:1"); /* the pair has gone on without a:1 */
+    assert_follows(&r, "a:1", "c:1");
+    assert_follows(&r, "a:2", "a:2");
+    write_role(&r, TERMS_PRIMARY, "c:1");
+    assert_follows(&r, "a:1", "");
+    crash_files_deinit(&r.disk);
+}
+
+static void a_later_primary_than_the_options_makes_that_done(void **state)
+{
+    struct role r;
+    struct err err;
+
+    (void)state;
+    set_up_role(&r);
+    write_role(&r, TERMS_PRIMARY, "c:1"); /* it was deposed by that one */
+    set_option(&r, "a:1");
+    assert_int_equal(standby_role_follow(&r.disk.ops, &r.settings, &err), 0);
+    assert_follows(&r, "a:1", "c:1");
     crash_files_deinit(&r.disk);
 }
 
@@ -220,7 +274,7 @@ static bool take_a_role_while_the_kth_allocation_fails(long k)
     write_role(&r, TERMS_PRIMARY, "b:1");
     snprintf(r.settings.standby, sizeof r.settings.standby, "b:1");
     memory_fail_after(k);
-    status = standby_role_promoted(&r.disk.ops, NODE_DIR, "b:1", &err);
+    status = standby_role_note_done(&r.disk.ops, &r.settings, &err);
     if (!status)
         status = standby_role_read(&r.disk.ops, &r.settings, primary, &err);
     if (!status)
@@ -228,7 +282,7 @@ static bool take_a_role_while_the_kth_allocation_fails(long k)
     memory_fail_after(-1);
     assert_true(status == 0 || (status == -ENOMEM && err.text[0]));
     assert_int_equal(crash_files_n_open(&r.disk), 0);
-    assert_int_equal(standby_role_promoted(&r.disk.ops, NODE_DIR, "b:1", &err), 0);
+    assert_int_equal(standby_role_note_done(&r.disk.ops, &r.settings, &err), 0);
     if (status)
         assert_follows(&r, "b:1", "");
     assert_int_equal(standby_role_follow(&r.disk.ops, &r.settings, &err), 0);
@@ -255,8 +309,10 @@ int main(void)
         cmocka_unit_test(an_empty_directory_has_no_records),
         cmocka_unit_test(a_cluster_is_written_whole_or_not_at_all),
         cmocka_unit_test(a_damaged_cluster_is_refused),
-        cmocka_unit_test(follows_the_option_or_whom_it_followed_before),
-        cmocka_unit_test(an_option_is_done_by_a_promotion),
+        cmocka_unit_test(follows_an_option_that_the_directory_does_not_know),
+        cmocka_unit_test(whose_primary_it_was_it_asks_who_the_primary_is),
+        cmocka_unit_test(an_option_is_done_by_a_promotion_and_stays_so),
+        cmocka_unit_test(a_later_primary_than_the_options_makes_that_done),
 #ifdef PS_FAULTS
         cmocka_unit_test(a_role_without_memory_stays_as_it_was),
 #endif
