@@ -1,15 +1,15 @@
 /*
  * What a primary claims of the coordination service (coordination.h): its term, and whether its standby is in sync.
  *
- * A claim can be lost: etcd's keys were deleted, etcd was restored from a copy, or replaced. A primary that serves finds
- * none then, or an older one, and claims again, over just what it has read. Its term was claimed before it served, so of
- * claims of smaller terms it knows that they are older than its own, and one of a greater term ends it as ever. But the
- * service may have forgotten a takeover, of which this psd has never heard. So it claims only if nobody can have taken
- * over from it:
+ * A claim can be lost: etcd's keys were deleted, etcd was restored from a copy, or replaced. A primary that serves
+ * finds none then, or an older one, and claims again, over just what it has read. Its term was claimed before it
+ * served, so a claim of a smaller term is older than its own, and one of a greater term ends it as ever. But the
+ * service may have lost a takeover of which this psd has never heard. So it claims only if nobody can have taken over
+ * from it:
  *
- *     its standby is not in sync by its own claim     a standby takes over only by a claim that says "in sync"
- *     all shards of its standby still ask for         a standby that takes over asks for nothing more, before it claims
- *     records, AGREEMENT_MS after the loss was seen
+ *     its standby is not in sync, by its own claim    a standby takes over only by a claim that says "in sync"
+ *     all shards of its standby ask for records,      a standby that takes over asks for nothing more before it claims
+ *     AGREEMENT_MS after the loss was seen
  *     its standby has asked to follow it since        one that has taken over does not
  *
  * Else it writes nothing, and its replies wait for the standby: it acknowledges nothing alone. A standby takes over by
@@ -99,7 +99,7 @@ void standby_server_claim(struct standby_server *s,
     done(s, &err);
 }
 
-static void on_claimed_again(void *server, const struct err *err)
+static void on_reclaimed(void *server, const struct err *err)
 {
     struct standby_server *s = server;
 
@@ -124,5 +124,5 @@ void standby_server_tick_claim(struct standby_server *s, uint64_t now_ms)
     if (s->is_claiming || standby_server_is_busy(s) || s->request.step > FOLLOW_LEAVING ||
         s->switching.step != SWITCH_NONE || !is_the_primary(s))
         return;
-    standby_server_claim(s, on_claimed_again);
+    standby_server_claim(s, on_reclaimed);
 }

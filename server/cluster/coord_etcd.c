@@ -449,8 +449,9 @@ static void watch_heard(struct watch *w)
     }
 }
 
-/* All keys are read anew: at once, the first time. A member that asks for that again and again is asked ever less often. */
-static void watch_begin_again(struct watch *w)
+/* All keys are read anew: at once, the first time. A member that asks for that again and again is asked ever less
+ * often. */
+static void watch_reread(struct watch *w)
 {
     w->from = 0;
     etcd_http_stop(&w->transfer);
@@ -543,7 +544,7 @@ static void use_message(struct watch *w, const cJSON *root)
         err_set(&err, PS_EPROTO,
                 "%s does not answer as etcd 3.4 does: is it etcd's client port?", at);
     else if (a.is_canceled && a.compact_revision > 0) {
-        watch_begin_again(w); /* what lies between is gone */
+        watch_reread(w); /* what lies between is gone */
     } else if (a.is_canceled &&
                a.reason[0]) { /* all that etcd 3.4 says of a token that has ended */
         etcd_auth_drop(&w->c->auth);
@@ -625,7 +626,7 @@ static void on_probe(void *arg, const struct err *err, const struct coord_result
     if (err->status || w->state != WATCH_STREAMS)
         return; /* endpoint_failed() restarts it */
     if (etcd_json_is_restored(&w->seen, result, &why)) {
-        watch_begin_again(w);
+        watch_reread(w);
         return;
     }
     w->seen.revision = result->revision;

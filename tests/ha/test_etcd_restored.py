@@ -43,7 +43,7 @@ def test_a_primary_whose_claim_is_deleted_claims_again(start, etcd):
     check_that_a_takeover_works(pair, counter)
 
 
-def test_an_etcd_that_comes_back_empty_is_noticed_and_told_anew(start, etcd):
+def test_an_etcd_that_comes_back_empty_is_noticed(start, etcd):
     pair, counter = start(etcd)
     etcd.restore()
     await_claim(pair, etcd)
@@ -86,6 +86,23 @@ def test_a_standby_does_not_take_over_by_a_claim_of_a_restored_etcd(start, etcd)
     assert not pair.standby.says("this psd is the primary now")
     pair.primary.start()
     pair.await_in_sync()
+    counter.check()
+
+
+def test_a_person_promotes_the_standby_of_a_primary_that_died_with_its_claim(start, etcd):
+    pair, counter = start(etcd, "--durability", "fsync")
+    for member in (pair.primary, pair.standby):
+        member.proc.send_signal(signal.SIGSTOP)
+    etcd.restore()
+    kill(pair.primary)
+    pair.standby.proc.send_signal(signal.SIGCONT)
+    reason = f"{pair.primary.address} is silent, and this standby does not take over: nobody has claimed to be the primary (psctl promote)"
+    wait_for("the reason", lambda: reason in pair.standby.psctl("why").stdout, 30)
+    said = pair.standby.psctl("promote")
+    assert said.returncode == 0, said
+    pair.primary, pair.standby = pair.standby, pair.primary
+    rejoin(pair)
+    await_claim(pair, etcd)
     counter.check()
 
 
