@@ -130,7 +130,7 @@ def test_what_a_refused_standby_lacks_is_named_and_it_is_not_to_be_promoted(memb
     primary = member("a", "--memory-max", "128M")
     primary.await_ready()
     refused(member("b", "--memory-max", "64M", "--standby", primary.address), primary,
-            "the standby has --memory-max 67108864, the primary 134217728: it could not hold the primary's rows")
+            "the standby has --memory-max 64M, the primary 128M: it could not hold the primary's rows")
     refused(member("c", "--memory-max", "128M", "--shards", "1", "--standby", primary.address), primary,
             "it has 2 shards, and this standby has 1: give both the same --shards")
 
