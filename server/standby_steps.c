@@ -272,8 +272,9 @@ bool standby_is_named(const struct standby *s)
 {
     const struct claim *c = coordination_claim(s->config.coordination);
 
-    return c && !coordination_is_doubtful(s->config.coordination) && c->in_sync &&
-           c->term == s->followed_term && strcmp(c->standby, s->config.own_address) == 0;
+    return c && c->in_sync && c->term == s->followed_term &&
+           strcmp(c->standby, s->config.own_address) == 0 &&
+           !coordination_is_doubtful(s->config.coordination);
 }
 
 bool standby_is_claimed(const struct standby *s)
