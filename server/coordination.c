@@ -30,6 +30,7 @@ struct coordination {
     uint64_t takeover_unix_ms; /* when the last one was seen: for operators */
     bool is_known, is_there;   /* of the claim */
     int64_t revision;          /* of the claim; 0: it is not there */
+    bool is_doubtful;          /* it is of a service that was restored */
     bool is_away;              /* the service, */
     uint64_t away_unix_ms;     /* since when */
     struct err err;            /* of the last failure */
@@ -84,6 +85,7 @@ static bool take_item(struct coordination *c, const struct coord_item *item)
     note_takeovers(c);
     c->revision = item->mod_revision;
     c->is_there = c->is_known = true;
+    c->is_doubtful = false;
     return true;
 }
 
@@ -94,6 +96,23 @@ static bool take_absence(struct coordination *c, int64_t revision)
     c->is_known = true;
     c->is_there = false;
     c->revision = 0;
+    return true;
+}
+
+/* Revisions have gone back, so whatever is there now counts. It is what was written since only if it is newer than
+ * what this psd has seen: a standby may have missed that it is not in sync any more. */
+static bool take_restored(struct coordination *c, const struct coord_item *item)
+{
+    const bool was_there = c->is_known && c->is_there;
+    const struct claim before = c->claim;
+
+    c->revision = 0;
+    c->is_there = false;
+    c->is_known = true;
+    if (!item)
+        return true;
+    (void)take_item(c, item);
+    c->is_doubtful = c->is_there && !(was_there && claim_is_newer(&c->claim, &before));
     return true;
 }
 
@@ -161,7 +180,10 @@ static void on_event(void *arg, const struct coord_event *event)
         log_line_info("coord: the service answers again");
     c->is_away = false;
     is_let_in = take_config_event(c, event);
-    if (event->kind == COORD_REMOVED || (event->kind == COORD_ALL && !item))
+    if (event->kind == COORD_ALL && event->err) {
+        log_line_warn("coord: %s: who is the primary is read anew", event->err->text);
+        is_new = take_restored(c, item);
+    } else if (event->kind == COORD_REMOVED || (event->kind == COORD_ALL && !item))
         is_new = (item || event->kind == COORD_ALL) && take_absence(c, event->revision);
     else if (item)
         is_new = take_item(c, item);
@@ -194,6 +216,11 @@ uint64_t coordination_patience_ms(const struct coordination *c, uint64_t failove
     /* No more than twice, however many: with the default of 700 ms a takeover is then still over within two seconds. */
     return count_takeovers(c) < CLAIM_TAKEOVERS_MANY ? failover_after_ms
                                                      : 2 * failover_after_ms;
+}
+
+bool coordination_is_doubtful(const struct coordination *c)
+{
+    return coordination_claim(c) && c->is_doubtful;
 }
 
 bool coordination_is_own(const struct coordination *c)
@@ -267,6 +294,7 @@ static void note_made(struct coordination *c, int64_t revision)
     c->claim = c->wanted;
     note_takeovers(c);
     c->is_known = c->is_there = true;
+    c->is_doubtful = false;
     c->revision = revision;
 }
 
@@ -343,6 +371,7 @@ void coordination_write(struct coordination *c, const struct claim *claim,
         claim_add_takeover(&c->wanted, claim->takeovers[i]);
     snprintf(c->wanted.primary, sizeof c->wanted.primary, "%s", c->config.own_address);
     c->writer.n++;
+    c->wanted.writer = c->writer;
     c->if_revision = c->revision;
     c->done = done;
     c->arg = arg;

@@ -62,6 +62,10 @@ const struct claim *coordination_claim(const struct coordination *c) ON_MAIN;
 uint64_t coordination_patience_ms(const struct coordination *c, uint64_t failover_after_ms)
     ON_MAIN;
 
+/* The claim was there when the service turned out to be restored from a copy, and may be older than what was known of
+ * it: nobody has written it since. A primary writes it again (standby_server_claim.c), and nobody takes over by it. */
+bool coordination_is_doubtful(const struct coordination *c) ON_MAIN;
+
 /* The claim names this psd as the primary. */
 bool coordination_is_own(const struct coordination *c) ON_MAIN;
 

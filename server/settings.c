@@ -13,6 +13,7 @@
 #include "common/token_file.h"
 #include "proto/message.h"
 #include "proto/placement.h"
+#include "server/cluster/etcd_url.h"
 #include "server/recovery/recover_shard.h"
 #include "server/replication/terms.h"
 
@@ -442,8 +443,18 @@ struct coord_options settings_coord(const struct settings *s)
                                    .password_file = s->coord_password_file };
 }
 
+static int check_readable(const char *name, const char *path, struct err *err)
+{
+    if (!path[0] || access(path, R_OK) == 0)
+        return 0;
+    return err_set(err, PS_ESETTING, "%s: %.200s: %s", name, path, strerror(errno));
+}
+
+/* What cannot be mended while psd runs: else it would ask for ever. */
 static int check_coord(const struct settings *s, struct err *err)
 {
+    struct err why = { 0 };
+    struct etcd_url url;
     const bool has_options = s->coord_ca[0] || s->coord_cert[0] || s->coord_key[0] ||
                              s->coord_user[0] || s->coord_password_file[0];
 
@@ -452,10 +463,21 @@ static int check_coord(const struct settings *s, struct err *err)
                                      "coord-ca, coord-cert, coord-key, coord-user and "
                                      "coord-password-file need coord")
                            : 0;
-    if (strncmp(s->coord, "etcd://", 7) != 0)
+    if (etcd_url_parse(s->coord, &url, &why))
+        return err_set(err, PS_ESETTING, "coord: %.200s", why.text);
+    if (!s->coord_user[0] != !s->coord_password_file[0])
         return err_set(err, PS_ESETTING,
-                       "coord: expected etcd://HOST:PORT[,HOST:PORT...]/CLUSTER, got %.100s",
-                       s->coord);
+                       "coord-user and coord-password-file: give both, or none");
+    if (!s->coord_cert[0] != !s->coord_key[0])
+        return err_set(err, PS_ESETTING, "coord-cert and coord-key: give both, or none");
+    if (s->coord_cert[0] && !s->coord_ca[0])
+        return err_set(err, PS_ESETTING,
+                       "coord-cert: is for TLS, which coord-ca asks for: give it, too");
+    if (check_readable("coord-ca", s->coord_ca, err) ||
+        check_readable("coord-cert", s->coord_cert, err) ||
+        check_readable("coord-key", s->coord_key, err) ||
+        check_readable("coord-password-file", s->coord_password_file, err))
+        return err->status;
     return s->data_dir[0] ? 0 : err_set(err, PS_ESETTING, "coord: needs a data-dir");
 }
 

@@ -87,6 +87,7 @@ struct standby_server {
     struct coordination *coordination; /* owned; NULL: TERMS alone decides */
     bool has_read_claim;               /* ASKING: it has decided */
     bool is_claiming;
+    uint64_t claim_lost_ms; /* since when the service does not have its claim; 0: it has it */
     bool has_other_data; /* ASKING: the claim names another psd, whose data is not this one's */
     bool is_foreign;     /* the claim names this psd, but with other data than it has */
     uint64_t since_ms, asked_ms;
@@ -186,6 +187,11 @@ uint64_t standby_server_gone_unix_ms(const struct standby_server *s) ON_MAIN;
 
 /* A claim that is known and names another psd; NULL: none is. */
 const struct claim *standby_server_claim_of_another(const struct standby_server *s) ON_MAIN;
+
+/* While that is so, and this psd may not claim again yet: true, and a sentence. */
+bool standby_server_describe_lost_claim(const struct standby_server *s, char *dst,
+                                        size_t n_bytes) ON_MAIN;
+void standby_server_tick_claim(struct standby_server *s, uint64_t now_ms) ON_MAIN;
 
 /* As `terms` has it: a term that begins, or whether the standby is in sync. done: clears is_claiming. */
 void standby_server_claim(struct standby_server *s,

@@ -190,6 +190,7 @@ void standby_server_tick(struct standby_server *s)
     if (s->is_closed || s->state == SERVER_OFF || s->state == SERVER_DEPOSED)
         return;
     standby_server_check_terms(s);
+    standby_server_tick_claim(s, now_ms);
     if (s->state == SERVER_SERVING && s->switching.step < SWITCH_SEALING)
         standby_server_tick_sync(s, now_ms);
     standby_server_tick_address(s, now_ms);

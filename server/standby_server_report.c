@@ -140,6 +140,8 @@ static void describe_wait(const struct standby_server *s, struct stats_standby *
     char wait[COORDINATION_WAIT_MAX];
 
     ret->wait_since_unix_ms = clock_unix_ms() - waited_ms(s, silent_ms);
+    if (standby_server_describe_lost_claim(s, ret->wait, sizeof ret->wait))
+        return;
     if (s->write_err.status)
         snprintf(ret->wait, sizeof ret->wait, "TERMS cannot be written: %s", s->write_err.text);
     else if (s->coordination && coordination_is_waiting(s->coordination, wait) &&

@@ -89,12 +89,17 @@ int standby_settings_check(const struct settings *s, const struct hello_reply *m
     status = compare(ours, asked->settings, err);
     if (status)
         return status;
-    if (asked->memory_max && (!s->memory_max_bytes || asked->memory_max < s->memory_max_bytes))
+    if (asked->memory_max &&
+        (!s->memory_max_bytes || asked->memory_max < s->memory_max_bytes)) {
+        char theirs[NUMBER_TEXT_MAX], own[NUMBER_TEXT_MAX];
+
+        number_write_bytes(asked->memory_max, theirs);
+        number_write_bytes(s->memory_max_bytes, own);
         return err_set(err, PS_ECLUSTER,
-                       "the standby has --memory-max %" PRIu64 ", the primary %" PRIu64
-                       "%s: it could not hold the primary's rows",
-                       asked->memory_max, s->memory_max_bytes,
-                       s->memory_max_bytes ? "" : " (no limit)");
+                       "the standby has --memory-max %s, the primary %s%s: it could not hold "
+                       "the primary's rows",
+                       theirs, own, s->memory_max_bytes ? "" : " (no limit)");
+    }
     if (!asked->address[0])
         return err_set(err, PS_EPROTO, "a standby says under which address it listens");
     return 0;

@@ -273,14 +273,16 @@ bool standby_is_named(const struct standby *s)
     const struct claim *c = coordination_claim(s->config.coordination);
 
     return c && c->in_sync && c->term == s->followed_term &&
-           strcmp(c->standby, s->config.own_address) == 0;
+           strcmp(c->standby, s->config.own_address) == 0 &&
+           !coordination_is_doubtful(s->config.coordination);
 }
 
 bool standby_is_claimed(const struct standby *s)
 {
     const struct claim *c = coordination_claim(s->config.coordination);
 
-    return c && coordination_is_own(s->config.coordination) && s->terms.history &&
+    return c && coordination_is_own(s->config.coordination) &&
+           !coordination_is_doubtful(s->config.coordination) && s->terms.history &&
            c->history == s->terms.history && c->term > terms_last(&s->terms);
 }
 
@@ -289,8 +291,9 @@ bool standby_lacks_by_claim(const struct standby *s)
     const struct claim *c =
         s->config.coordination ? coordination_claim(s->config.coordination) : NULL;
 
-    return c && !coordination_is_own(s->config.coordination) &&
-           !(c->in_sync && strcmp(c->standby, s->config.own_address) == 0);
+    return c && (coordination_is_doubtful(s->config.coordination) ||
+                 (!coordination_is_own(s->config.coordination) &&
+                  !(c->in_sync && strcmp(c->standby, s->config.own_address) == 0)));
 }
 
 bool standby_may_claim(const struct standby *s)

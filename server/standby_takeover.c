@@ -115,7 +115,11 @@ static const char *claim_fault(const struct standby *s) ON_MAIN
     if (!coordination_is_there(s->config.coordination))
         return "the coordination service does not answer";
     if (!c)
-        return "nobody has claimed to be the primary";
+        return "nobody has claimed to be the primary (psctl promote)";
+    if (coordination_is_doubtful(s->config.coordination))
+        return "etcd was restored or replaced, and the primary has claimed nothing since "
+               "(psctl "
+               "promote --accept-loss)";
     if (!c->in_sync || strcmp(c->standby, s->config.own_address) != 0)
         return "it is not in sync (psctl promote --accept-loss)";
     return "it has not followed it since its own start (psctl promote --accept-loss)";

@@ -3,12 +3,14 @@
  * workers, or is asked for keys that it does not have.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/address.h"
 #include "deploy/psctl/doctor_findings.h"
 #include "deploy/psctl/field.h"
 
+#define PEER_TIMEOUT_MS 3000u
 #define VALUES_MAX 400u /* bytes of "node 0 has ..., node 1 has ..." */
 
 static const cJSON *setting_of(const cJSON *node, const char *name)
@@ -78,6 +80,54 @@ static void examine_equal(struct examination *e)
     }
 }
 
+/* --- settings of which the primary's count: those of its standby from a failover on --- */
+
+static const char *const of_the_primary[] = { "durability", "standby-ack" };
+
+/* No standby is refused for that, as one member is changed before the other. */
+static void examine_pair(struct examination *e, const cJSON *node)
+{
+    const cJSON *other = field_child(node, "peer_settings");
+
+    for (size_t i = 0; other && i < COUNT_OF(of_the_primary); i++) {
+        const char *own = value_of(node, of_the_primary[i]),
+                   *theirs = field_text(field_find(other, "name", of_the_primary[i]), "value");
+
+        if (own[0] && theirs[0] && strcmp(own, theirs) != 0)
+            doctor_say(e, WARNING, field_number(node, "node"),
+                       "it has %s %.60s, and %.127s, the other one of its pair, %.60s: after a "
+                       "failover that one counts; give both the same",
+                       of_the_primary[i], own,
+                       field_text(field_child(node, "replication"), "peer"), theirs);
+    }
+}
+
+/* The other one of a pair is asked only while it is heard: a silent one costs the deadline. */
+static void ask_peer(const struct cluster_query *q, cJSON *report)
+{
+    const cJSON *r = field_child(report, "replication");
+    const char *peer = field_text(r, "peer"), *state = field_text(r, "state");
+    const struct ps_admin_plan plan = { .token = q->token,
+                                        .tls = q->options->tls,
+                                        .command = "config",
+                                        .timeout_ms = PEER_TIMEOUT_MS };
+    struct err err = { 0 };
+    char *json = NULL;
+    cJSON *answer, *settings;
+
+    if (!peer[0] || !(field_is_true(r, "in_sync") || strcmp(state, "following") == 0 ||
+                      strcmp(state, "standby follows") == 0))
+        return;
+    if (ps_admin_one(&plan, peer, &json, &err) == 0) {
+        answer = cJSON_Parse(json);
+        settings = cJSON_DetachItemFromObjectCaseSensitive(answer, "settings");
+        if (settings)
+            cJSON_AddItemToObject(report, "peer_settings", settings);
+        cJSON_Delete(answer);
+    }
+    free(json);
+}
+
 /* --- which line of the list a node is --- */
 
 /* The line of the cluster's list; "": there is no such line. */
@@ -133,6 +183,7 @@ void doctor_settings_examine(struct examination *e)
     examine_equal(e);
     cJSON_ArrayForEach(node, field_child(e->after, "nodes"))
     {
+        examine_pair(e, node);
         if (!says_what_it_is(node) || !value_of(node, "cluster")[0])
             continue;
         examine_number(e, node, field_number(node, "node"));
@@ -153,6 +204,8 @@ void doctor_settings_ask(const struct cluster_query *q, cJSON *reports)
 
         if (report && settings)
             cJSON_AddItemToObject(report, "settings", cJSON_Duplicate(settings, true));
+        if (report && settings)
+            ask_peer(q, report);
     }
     cJSON_Delete(answers);
 }

@@ -226,8 +226,10 @@ static int find_group(const struct options *o, const char *command, const char *
     if (code == EXIT_ANSWERED) {
         *ret =
             group < q.cluster->groups.n ? q.cluster->groups.items[group] : (struct group){ 0 };
+        /* A node alone shows no group, and its map names who was the primary first. A standby names its primary. */
         if (!ret->primary[0])
-            snprintf(ret->primary, sizeof ret->primary, "%s", q.cluster->nodes[group]);
+            snprintf(ret->primary, sizeof ret->primary, "%.127s",
+                     q.cluster->n_nodes == 1 ? o->server : q.cluster->nodes[group]);
         if (!ret->standby[0] && q.cluster->n_nodes == 1) /* a node alone shows no group */
             snprintf(ret->standby, sizeof ret->standby, "%.127s", o->server);
     }
@@ -391,8 +393,10 @@ int online_switch(const struct options *o, const char *const *words, uint32_t n_
     struct err err = { 0 };
     int code = EXIT_FAILED;
 
-    if ((n_words || o->coord[0]) &&
-        find_group(o, "switch", n_words ? words[0] : NULL, &group) != EXIT_ANSWERED)
+    if (o->coord[0] || n_words)
+        code = (o->coord[0] ? find_group_by_etcd
+                            : find_group)(o, "switch", n_words ? words[0] : NULL, &group);
+    if ((o->coord[0] || n_words) && code != EXIT_ANSWERED)
         return EXIT_FAILED;
     snprintf(server, sizeof server, "%.127s", group.primary[0] ? group.primary : o->server);
     for (uint32_t i = 0; i < N_HOPS_MAX; i++) {

@@ -49,22 +49,31 @@ static int read_takeovers(const char *text, struct claim *ret)
 
 int claim_read(const char *text, struct claim *ret)
 {
-    char in_sync[4], takeovers[CLAIM_TAKEOVERS_MAX * 21 + 1];
+    char in_sync[4], takeovers[CLAIM_TAKEOVERS_MAX * 21 + 1], writer[40];
     int end = 0;
 
     *ret = (struct claim){ 0 };
     if (sscanf(text,
                "{\"term\":\"%" SCNu64 "\",\"history\":\"%" SCNu64
                "\",\"in_sync\":\"%3[a-z]\",\"primary\":\"%127[^\"]\",\"standby\":\"%127[^\"]"
-               "\",\"takeovers\":\"%189[-0-9 ]\",\"writer\":\"%*[-0-9a-f]\"}%n",
+               "\",\"takeovers\":\"%189[-0-9 ]\",\"writer\":\"%39[-0-9a-f]\"}%n",
                &ret->term, &ret->history, in_sync, ret->primary, ret->standby, takeovers,
-               &end) != 6 ||
+               writer, &end) != 7 ||
         !end || text[end] || read_takeovers(takeovers, ret))
         return -EINVAL;
+    if (sscanf(writer, "%16" SCNx64 "-%20" SCNu64, &ret->writer.id, &ret->writer.n) != 2)
+        ret->writer = (struct claim_writer){ 0 };
     ret->in_sync = strcmp(in_sync, "yes") == 0;
     if (strcmp(ret->standby, "-") == 0)
         ret->standby[0] = '\0';
     return 0;
+}
+
+bool claim_is_newer(const struct claim *c, const struct claim *before)
+{
+    return c->term > before->term ||
+           (c->term == before->term && c->writer.id && c->writer.id == before->writer.id &&
+            c->writer.n > before->writer.n);
 }
 
 void claim_add_takeover(struct claim *c, uint64_t term)

@@ -22,6 +22,12 @@
 #define CLAIM_SETTINGS_MAX 320u /* with NUL */
 #define CLAIM_CONFIG_KEY "config"
 
+/* Who writes: in each value, so that no other writer's is equal. */
+struct claim_writer {
+    uint64_t id; /* random */
+    uint64_t n;  /* of its values */
+};
+
 struct claim {
     uint64_t term, history;
     char primary[CLAIM_ADDRESS_MAX], standby[CLAIM_ADDRESS_MAX]; /* standby "": none */
@@ -29,12 +35,7 @@ struct claim {
     /* The terms that a standby has begun by itself: the last of them, oldest first. */
     uint32_t n_takeovers;
     uint64_t takeovers[CLAIM_TAKEOVERS_MAX];
-};
-
-/* Who writes: in each value, so that no other writer's is equal. */
-struct claim_writer {
-    uint64_t id; /* random */
-    uint64_t n;  /* of its values */
+    struct claim_writer writer; /* as it was read */
 };
 
 void claim_key(uint32_t group, char dst[static CLAIM_KEY_MAX]);
@@ -43,6 +44,9 @@ void claim_print(const struct claim *c, const struct claim_writer *writer,
 
 /* -EINVAL: it is no claim. */
 int claim_read(const char *text, struct claim *ret) MUST_CHECK;
+
+/* `c` was written after `before`, which the same psd has written, or one of an earlier term. */
+bool claim_is_newer(const struct claim *c, const struct claim *before);
 
 void claim_add_takeover(struct claim *c, uint64_t term);
 

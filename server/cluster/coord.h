@@ -54,13 +54,16 @@ struct coord_result {
      * sending. */
     int64_t lease;
     uint64_t ttl_ms, sent_ms;
+    uint64_t store_id; /* another one is another store; 0: it is not said */
 };
 
 /* result: NULL if err->status is not 0. */
 typedef void coord_done(void *arg, const struct err *err, const struct coord_result *result);
 
 enum coord_event_kind {
-    COORD_ALL,     /* items are all that is there: what is not among them is not there */
+    /* Items are all that is there: what is not among them is not there. *err, if there is one: the store was restored
+     * from a copy or replaced, and its revisions have gone back. */
+    COORD_ALL,
     COORD_CHANGED, /* items[0] was written */
     COORD_REMOVED, /* items[0].key was removed, or its lease has ended */
     COORD_AWAY,    /* nothing can be heard of the service; *err says why. Watching goes on. */

@@ -20,15 +20,6 @@
 #define AUTH_MS 5000u       /* for a token: a password takes etcd a while */
 #define ANSWER_MAX_MS 1000u /* the slowest answer that first attempts wait for twice as long */
 
-/* gRPC codes that etcd answers with. */
-enum {
-    GRPC_DENIED = 7,
-    GRPC_NOT_FOUND = 5,
-    GRPC_ALREADY = 9,
-    GRPC_INVALID = 3,
-    GRPC_OUT_OF_RANGE = 11
-};
-
 enum call_kind { CALL_GET, CALL_PUT_IF, CALL_GRANT, CALL_KEEP, CALL_REVOKE };
 
 /* A call from its first attempt to its answer. */
@@ -61,11 +52,13 @@ struct watch {
     enum watch_state state;
     char *below; /* owned */
     struct etcd_http_transfer transfer;
-    uint32_t endpoint;       /* of the transfer */
-    uint64_t start_ms;       /* WAITS: the next attempt; OPENS: when it is given up */
-    uint64_t probe_ms;       /* STREAMS: the next probe */
-    int64_t from;            /* the next revision; 0: a list first */
-    int64_t behind;          /* the value of `from` at a probe that showed a change */
+    uint32_t endpoint; /* of the transfer */
+    uint64_t start_ms; /* WAITS: the next attempt; OPENS: when it is given up */
+    uint64_t probe_ms; /* STREAMS: the next probe */
+    int64_t from;      /* the next revision; 0: a list first */
+    int64_t behind;    /* the value of `from` at a probe that showed a change */
+    struct etcd_json_seen seen;
+    bool is_doubtful; /* STREAMS: at an older state than was seen, until a probe has said why */
     uint32_t n_failed;       /* since something was heard */
     uint32_t n_restarts;     /* since a stream has lasted */
     bool is_away, is_probed; /* COORD_AWAY was reported; a probe is under way */
@@ -222,39 +215,10 @@ static int read_answer(struct call *k, const cJSON *root, struct etcd_json_answe
     return 0;
 }
 
-/* An error by which etcd has answered: true if it is the call's answer, *err. False: another endpoint may know more. */
-static bool read_error(struct call *k, int code, struct err *err)
-{
-    if (k->kind == CALL_REVOKE && code == GRPC_NOT_FOUND) {
-        *err = (struct err){ 0 };
-        return true;
-    }
-    if (code == GRPC_NOT_FOUND) {
-        err_set(err, -ENOENT, "etcd knows no such lease: it has ended");
-        return true;
-    }
-    if (code == GRPC_INVALID || code == GRPC_OUT_OF_RANGE) {
-        const struct err why = *err;
-
-        err_set(err, -EINVAL, "etcd at %s refuses the request: %.120s",
-                k->c->at.endpoints[k->endpoint], why.text);
-        return true;
-    }
-    return false;
-}
-
 /* Of a grant whose first answer was lost. How long it lives, keep-alive tells. */
 static bool was_granted(const struct call *k, int code)
 {
-    return k->kind == CALL_GRANT && code == GRPC_ALREADY && k->may_be_made;
-}
-
-/* What to do about a request that etcd refuses for who asks. */
-static const char *refusal_hint(const struct coord_etcd *c, int code, const struct err *err)
-{
-    if (!c->auth.user[0] && strstr(err->text, "user name is empty"))
-        return ": give coord-user and coord-password-file";
-    return code == GRPC_DENIED ? ": its user needs read and write for /psd/" : "";
+    return k->kind == CALL_GRANT && code == ETCD_JSON_ALREADY && k->may_be_made;
 }
 
 static void use_answer(struct call *k, const cJSON *root)
@@ -272,12 +236,13 @@ static void use_answer(struct call *k, const cJSON *root)
         k->start_ms = now_ms(k->c);
         schedule(k->c, k->start_ms);
     } else if (code) {
-        if (!etcd_auth_is_refused(&k->c->auth, code, err.text) && read_error(k, code, &err)) {
+        if (!etcd_auth_is_refused(&k->c->auth, code, err.text) &&
+            etcd_json_is_final(code, k->kind == CALL_REVOKE, at, &err)) {
             call_end(k, &err, &a.result);
             return;
         }
         err_set(&k->err, -EIO, "etcd at %s: %.120s%s", at, err.text,
-                refusal_hint(k->c, code, &err));
+                etcd_auth_hint(&k->c->auth, code, err.text));
         call_retry(k);
     } else if (read_answer(k, root, &a)) {
         err_set(&k->err, PS_EPROTO,
@@ -484,10 +449,21 @@ static void watch_heard(struct watch *w)
     }
 }
 
+/* All keys are read anew: at once, the first time. A member that asks for that again and again is asked ever less
+ * often. */
+static void watch_reread(struct watch *w)
+{
+    w->from = 0;
+    etcd_http_stop(&w->transfer);
+    w->state = WATCH_WAITS;
+    w->start_ms = now_ms(w->c) + (w->n_restarts++ ? watch_pause_ms(w) : 0);
+    schedule(w->c, w->start_ms);
+}
+
 static void use_list(struct watch *w, const cJSON *root)
 {
     struct etcd_json_answer a = { 0 };
-    struct err err = { 0 };
+    struct err err = { 0 }, restored;
 
     if (etcd_json_error(root, &err) || etcd_json_read_items(root, w->c->at.prefix, &a) ||
         a.result.revision <= 0) {
@@ -497,13 +473,17 @@ static void use_list(struct watch *w, const cJSON *root)
                 w->c->at.endpoints[w->endpoint], err.text[0] ? err.text : "not its JSON");
         watch_failed(w, &why);
     } else {
+        const bool is_restored = etcd_json_is_restored(&w->seen, &a.result, &restored);
+
         etcd_http_stop(&w->transfer);
         w->from = a.result.revision + 1;
+        w->seen = (struct etcd_json_seen){ a.result.revision, a.result.store_id };
         w->state = WATCH_WAITS;
         w->start_ms = now_ms(w->c);
         schedule(w->c, w->start_ms);
         watch_heard(w);
-        report(w, COORD_ALL, a.result.revision, a.items, a.n_items, NULL);
+        report(w, COORD_ALL, a.result.revision, a.items, a.n_items,
+               is_restored ? &restored : NULL);
     }
     etcd_json_free(&a);
 }
@@ -544,6 +524,8 @@ static void report_changes(struct watch *w, const struct etcd_json_answer *a)
     for (uint32_t i = 0; i < a->n_items; i++)
         if (a->items[i].mod_revision >= w->from)
             w->from = a->items[i].mod_revision + 1;
+    if (w->from > w->seen.revision)
+        w->seen.revision = w->from - 1;
 }
 
 /* One message of the stream. */
@@ -562,12 +544,7 @@ static void use_message(struct watch *w, const cJSON *root)
         err_set(&err, PS_EPROTO,
                 "%s does not answer as etcd 3.4 does: is it etcd's client port?", at);
     else if (a.is_canceled && a.compact_revision > 0) {
-        w->from = 0; /* what lies between is gone: all keys are read anew */
-        etcd_http_stop(&w->transfer);
-        w->state = WATCH_WAITS;
-        /* At once, the first time. A member that says so again and again is asked ever less often. */
-        w->start_ms = now_ms(w->c) + (w->n_restarts++ ? watch_pause_ms(w) : 0);
-        schedule(w->c, w->start_ms);
+        watch_reread(w); /* what lies between is gone */
     } else if (a.is_canceled &&
                a.reason[0]) { /* all that etcd 3.4 says of a token that has ended */
         etcd_auth_drop(&w->c->auth);
@@ -577,9 +554,12 @@ static void use_message(struct watch *w, const cJSON *root)
     else if (a.is_created && w->state == WATCH_OPENS) {
         w->state = WATCH_STREAMS;
         w->behind = 0;
-        w->probe_ms = now_ms(w->c) + COORD_ETCD_PROBE_MS;
+        /* A member that is behind the others, or etcd was restored: a read says which. */
+        w->is_doubtful = etcd_json_is_restored(&w->seen, &a.result, &said);
+        w->probe_ms = now_ms(w->c) + (w->is_doubtful ? 0 : COORD_ETCD_PROBE_MS);
         schedule(w->c, w->probe_ms);
-        watch_heard(w);
+        if (!w->is_doubtful)
+            watch_heard(w);
     }
     if (!err.status)
         report_changes(w, &a);
@@ -645,6 +625,13 @@ static void on_probe(void *arg, const struct err *err, const struct coord_result
     w->is_probed = false;
     if (err->status || w->state != WATCH_STREAMS)
         return; /* endpoint_failed() restarts it */
+    if (etcd_json_is_restored(&w->seen, result, &why)) {
+        watch_reread(w);
+        return;
+    }
+    w->seen.revision = result->revision;
+    w->is_doubtful = false;
+    watch_heard(w);
     if (result->n_items && w->behind == w->from) {
         err_set(&why, -ETIMEDOUT, "etcd at %s: the watch is silent about a change",
                 w->c->at.endpoints[w->endpoint]);

@@ -102,3 +102,10 @@ void etcd_auth_drop(struct etcd_auth *a)
     free(a->token);
     a->token = NULL;
 }
+
+const char *etcd_auth_hint(const struct etcd_auth *a, int code, const char *text)
+{
+    if (!a->user[0] && strstr(text, "user name is empty"))
+        return ": give coord-user and coord-password-file";
+    return code == ETCD_JSON_DENIED ? ": its user needs read and write for /psd/" : "";
+}

@@ -41,4 +41,7 @@ void etcd_auth_drop(struct etcd_auth *a);
 /* Whether an error of etcd's, its gRPC code and text, is about who asks. A token that it does not know is forgotten. */
 bool etcd_auth_is_refused(struct etcd_auth *a, int code, const char *text);
 
+/* What to do about a request that etcd refuses for who asks: the rest of a sentence, or "". */
+const char *etcd_auth_hint(const struct etcd_auth *a, int code, const char *text);
+
 #endif

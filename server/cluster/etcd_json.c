@@ -1,6 +1,7 @@
 #include "server/cluster/etcd_json.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -295,6 +296,14 @@ static int reserve_items(struct etcd_json_answer *a, size_t n)
     return a->items && a->removed ? 0 : -ENOMEM;
 }
 
+/* It may have all 64 bits. 0: none is there. */
+static uint64_t read_id(const cJSON *object, const char *name)
+{
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, name);
+
+    return cJSON_IsString(value) ? strtoull(value->valuestring, NULL, 10) : 0;
+}
+
 static int read_header(const cJSON *root, struct etcd_json_answer *ret)
 {
     const cJSON *header = cJSON_GetObjectItemCaseSensitive(root, "header");
@@ -303,7 +312,45 @@ static int read_header(const cJSON *root, struct etcd_json_answer *ret)
     if (!cJSON_IsObject(header))
         return PS_EPROTO;
     ret->result.revision = read_i64(header, "revision", &status);
+    ret->result.store_id = read_id(header, "cluster_id");
     return status;
+}
+
+bool etcd_json_is_final(int code, bool is_revoke, const char *endpoint, struct err *err)
+{
+    const struct err why = *err;
+
+    switch (code) {
+    case ETCD_JSON_NOT_FOUND:
+        if (is_revoke)
+            *err = (struct err){ 0 };
+        else
+            err_set(err, -ENOENT, "etcd knows no such lease: it has ended");
+        return true;
+    case ETCD_JSON_INVALID:
+    case ETCD_JSON_OUT_OF_RANGE:
+        err_set(err, -EINVAL, "etcd at %s refuses the request: %.120s", endpoint, why.text);
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool etcd_json_is_restored(const struct etcd_json_seen *seen, const struct coord_result *result,
+                           struct err *err)
+{
+    if (seen->store_id && result->store_id && result->store_id != seen->store_id)
+        err_set(err, PS_ECLUSTER,
+                "etcd was restored or replaced: cluster %" PRIx64
+                " answers in place of %" PRIx64,
+                result->store_id, seen->store_id);
+    else if (result->revision > 0 && result->revision < seen->revision)
+        err_set(err, PS_ECLUSTER,
+                "etcd was restored or replaced: its revision was %" PRId64 ", and is %" PRId64,
+                seen->revision, result->revision);
+    else
+        return false;
+    return true;
 }
 
 static void show_items(struct etcd_json_answer *a)

@@ -43,9 +43,33 @@ struct etcd_json_answer {
     bool *removed;   /* owned; of each item */
 };
 
+/* gRPC codes that etcd answers with. */
+enum etcd_json_code {
+    ETCD_JSON_INVALID = 3,
+    ETCD_JSON_NOT_FOUND = 5,
+    ETCD_JSON_DENIED = 7,
+    ETCD_JSON_ALREADY = 9,
+    ETCD_JSON_OUT_OF_RANGE = 11
+};
+
 /* The error that an answer carries, as {"error", "code"}, or in a stream {"error": {...}}: its gRPC code, or 0. *err
  * has its sentence. */
 int etcd_json_error(const cJSON *root, struct err *err);
+
+/* True if that error is the answer to a call, as *err then says it (0: of a revoke of a lease that has ended). False:
+ * another endpoint may know more. */
+bool etcd_json_is_final(int code, bool is_revoke, const char *endpoint, struct err *err);
+
+/* The newest state of etcd that was read; zeroed: none. */
+struct etcd_json_seen {
+    int64_t revision;
+    uint64_t store_id;
+};
+
+/* Of a linearizable read: an older state than that, or another store, so etcd was restored from a copy, or replaced.
+ * *err has a sentence. */
+bool etcd_json_is_restored(const struct etcd_json_seen *seen, const struct coord_result *result,
+                           struct err *err);
 
 /* Each fills *ret, zeroed before, which etcd_json_free() empties, after a failure, too. Errors: PS_EPROTO, -ENOMEM. */
 int etcd_json_read_items(const cJSON *root, const char *prefix, struct etcd_json_answer *ret);

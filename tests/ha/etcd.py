@@ -27,7 +27,7 @@ class Etcd:
         """guarded: over TLS, with certificates of clients, and user psd has a password."""
         if not shutil.which("etcd"):
             pytest.skip("there is no etcd on PATH (Debian: etcd-server)")
-        self.folder, self.n_clusters, self.context = folder, 0, None
+        self.folder, self.n_clusters, self.n_copies, self.context = folder, 0, 0, None
         if guarded:
             subprocess.run([CERTIFICATES, folder], check=True)
             self.context = ssl.create_default_context(cafile=folder / "ca.pem")
@@ -133,6 +133,26 @@ class Etcd:
             else:
                 self.start(member)
         wait_for("etcd's return", lambda: all(self.answers(member) for member in range(len(self.procs))), 60)
+
+    def copy(self):
+        """Of the only member's data, as a backup."""
+        self.n_copies += 1
+        return shutil.copytree(self.folder / "m0", self.folder / f"copy{self.n_copies}")
+
+    def restore(self, copy=None):
+        """It ends, and comes back with the data of a copy, or with none."""
+        if self.procs[0]:
+            self.kill(0)
+        shutil.rmtree(self.folder / "m0")
+        if copy:
+            shutil.copytree(copy, self.folder / "m0")
+        self.heal()
+
+    def delete(self, prefix):
+        """All keys below it."""
+        first, last = prefix.encode(), prefix[:-1].encode() + bytes([ord(prefix[-1]) + 1])
+        said = self.ask(0, "/v3/kv/deleterange", {"key": base64.b64encode(first).decode(), "range_end": base64.b64encode(last).decode()})
+        assert said and "header" in said, said
 
     def end(self):
         self.kill(*[member for member, proc in enumerate(self.procs) if proc])

@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 from counting import Counter
-from etcd_pair import CountedPair, kill
+from etcd_pair import CountedPair, await_takeover, kill
 from pair import Member
 from training import BIN, free_ports, wait_for
 
@@ -130,7 +130,7 @@ def test_what_a_refused_standby_lacks_is_named_and_it_is_not_to_be_promoted(memb
     primary = member("a", "--memory-max", "128M")
     primary.await_ready()
     refused(member("b", "--memory-max", "64M", "--standby", primary.address), primary,
-            "the standby has --memory-max 67108864, the primary 134217728: it could not hold the primary's rows")
+            "the standby has --memory-max 64M, the primary 128M: it could not hold the primary's rows")
     refused(member("c", "--memory-max", "128M", "--shards", "1", "--standby", primary.address), primary,
             "it has 2 shards, and this standby has 1: give both the same --shards")
 
@@ -245,3 +245,39 @@ def test_a_name_that_etcd_does_not_know_is_asked_for_in_a_sentence(etcd):
     said = psctl("status", "--coord", etcd.url())
     assert said.returncode == 1
     assert said.stderr.endswith("under this cluster's name: is it right? A psd can also be named itself, as HOST:PORT\n"), said.stderr
+
+
+def test_a_switch_after_a_failover_asks_the_primary_of_now(start, etcd):
+    """Not the one that died, which is the first in the map of its group."""
+    pair, _ = start(etcd)
+    dead = pair.primary
+    kill(dead)
+    await_takeover(pair)
+    third = Member(dead.data.parent.parent / "c", free_ports(1)[0], *dead.flags)
+    try:
+        for words in (["switch", "--coord", dead.flags[dead.flags.index("--coord") + 1]], ["switch", "0", "--server", None]):
+            third.start("--standby", pair.primary.address)
+            wait_for("the third in sync", lambda: third.replication().get("in_sync"), 60)
+            said = subprocess.run([BIN / "psctl", *(word or pair.primary.address for word in words)], capture_output=True, text=True, check=False)
+            assert said.returncode == 0 and said.stdout.startswith(f"{third.address} is the primary now"), said
+            pair.primary, third = third, pair.primary
+            kill(third)
+    finally:
+        for member in (pair.primary, third):
+            if member is not pair.standby and member.proc and member.proc.poll() is None:
+                member.proc.kill()
+                member.proc.wait()
+
+
+def test_doctor_says_in_what_the_members_of_a_pair_differ(pair):
+    p = pair("--durability", "async")
+    p.standby.proc.kill()
+    p.standby.proc.wait()
+    p.standby.flags = [{"async": "fsync"}.get(word, word) for word in p.standby.flags] + ["--standby-ack", "disk"]
+    p.standby.start("--standby", p.primary.address)
+    p.await_in_sync()
+    for one, other, own, theirs in ((p.primary, p.standby, ("async", "got"), ("fsync", "disk")), (p.standby, p.primary, ("fsync", "disk"), ("async", "got"))):
+        said = one.psctl("doctor").stdout
+        for i, name in enumerate(("durability", "standby-ack")):
+            assert (f"warning: node 0: it has {name} {own[i]}, and {other.address}, the other one of its pair, {theirs[i]}: after a failover "
+                    "that one counts; give both the same") in " ".join(said.split()), said

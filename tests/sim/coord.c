@@ -135,7 +135,7 @@ static void on_event(void *arg, const struct coord_event *event)
 static void report(struct client *c, struct message *m)
 {
     m->result.items = m->event.items = m->items;
-    m->event.err = &m->err;
+    m->event.err = m->err.status ? &m->err : NULL;
     if (m->done)
         m->done(m->arg, &m->err, m->has_result ? &m->result : NULL);
     else if (c->on_event)

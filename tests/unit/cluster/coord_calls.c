@@ -155,6 +155,11 @@ void calls_on_event(void *arg, const struct coord_event *event)
         v->n_back++;
         return;
     }
+    if (event->kind == COORD_ALL && event->err) {
+        v->n_restored++;
+        snprintf(v->restored, sizeof v->restored, "%s", event->err->text);
+        v->revision = 0;
+    }
     assert_true(event->revision >= v->revision);
     v->revision = event->revision;
     if (event->kind == COORD_ALL) {

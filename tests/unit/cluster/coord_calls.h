@@ -21,10 +21,11 @@ struct calls_answer {
 
 /* What a watch has reported: all keys as they are by its events. */
 struct calls_view {
-    uint32_t n_items, n_all, n_changes, n_away, n_back;
-    int64_t revision; /* of the last event; they never go back */
+    uint32_t n_items, n_all, n_changes, n_away, n_back, n_restored;
+    int64_t
+        revision; /* of the last event; they never go back, but where the store was restored */
     char keys[CALLS_ITEMS_MAX][100], values[CALLS_ITEMS_MAX][100];
-    char away[256];
+    char away[256], restored[256];
 };
 
 void calls_run(uv_loop_t *loop, const bool *until, uint32_t timeout_ms);

@@ -248,6 +248,14 @@ static int remove_one(const char *path, const struct stat *stat, int type, struc
     return remove(path);
 }
 
+void etcd_process_empty(const struct etcd_process *e, int member)
+{
+    char dir[96];
+
+    snprintf(dir, sizeof dir, "%s/m%d", e->dir, member);
+    assert_int_equal(nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
 void etcd_process_stop(struct etcd_process *e)
 {
     for (int i = 0; i < e->n_members; i++)

@@ -33,6 +33,8 @@ void etcd_process_start(struct etcd_process *e, int n_members);
 
 /* A member that was killed. */
 void etcd_process_restart(struct etcd_process *e, int member);
+void etcd_process_empty(const struct etcd_process *e,
+                        int member); /* its data, while it is ended */
 void etcd_process_signal(struct etcd_process *e, int member,
                          int signal); /* SIGKILL: and waits for its end */
 int etcd_process_leader(const struct etcd_process *e);

@@ -15,8 +15,12 @@
 
 static void a_claim_is_read_as_it_was_written(void **state)
 {
-    struct claim c = { .term = UINT64_MAX, .history = 7, .in_sync = true }, got;
-    const struct claim_writer writer = { UINT64_MAX, UINT64_MAX };
+    struct claim c = { .term = UINT64_MAX,
+                       .history = 7,
+                       .in_sync = true,
+                       .writer = { UINT64_MAX, UINT64_MAX } },
+                 got;
+    const struct claim_writer writer = c.writer;
     char text[CLAIM_VALUE_MAX];
 
     (void)state;
@@ -138,6 +142,30 @@ static void another_shape_or_setting_is_named(void **state)
     }
 }
 
+static void a_claim_is_newer_by_its_term_or_by_what_its_writer_has_written_since(void **state)
+{
+    const struct claim before = { .term = 5, .writer = { 7, 3 } };
+    const struct claim newer[] = { { .term = 6, .writer = { 8, 1 } },
+                                   { .term = 5, .writer = { 7, 4 } } };
+    const struct claim others[] = { { .term = 5, .writer = { 7, 3 } },
+                                    { .term = 5, .writer = { 7, 2 } },
+                                    { .term = 5, .writer = { 8, 4 } },
+                                    { .term = 4, .writer = { 7, 4 } },
+                                    { .term = 5 } };
+    struct claim got;
+    char text[CLAIM_VALUE_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof newer / sizeof *newer; i++)
+        assert_true(claim_is_newer(&newer[i], &before));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_false(claim_is_newer(&others[i], &before));
+    claim_print(&(struct claim){ .term = 5, .primary = "a:1" },
+                &(struct claim_writer){ UINT64_MAX, UINT64_MAX }, text);
+    assert_int_equal(claim_read(text, &got), 0);
+    assert_true(got.writer.id == UINT64_MAX && got.writer.n == UINT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +173,7 @@ int main(void)
         cmocka_unit_test(part_of_a_claim_is_none),
         cmocka_unit_test(a_claim_has_the_newest_takeovers),
         cmocka_unit_test(takeovers_of_ten_minutes_count),
+        cmocka_unit_test(a_claim_is_newer_by_its_term_or_by_what_its_writer_has_written_since),
         cmocka_unit_test(another_shape_or_setting_is_named),
     };
 

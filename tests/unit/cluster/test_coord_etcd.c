@@ -193,6 +193,33 @@ static void a_watch_behind_a_compaction_reads_all_keys_anew(void **state)
     stop(&f);
 }
 
+/* Its revision goes back, below what the watch waits for. */
+static void a_watch_of_an_etcd_that_comes_back_empty_reads_all_keys_anew(void **state)
+{
+    struct fixture f;
+    struct calls_view view = { 0 };
+    int64_t revision;
+
+    (void)state;
+    start(&f, 1);
+    f.c->ops->watch(f.c, "w/", calls_on_event, &view);
+    revision = put(&f, "w/1", 0, "a");
+    put(&f, "w/1", revision, "b");
+    calls_await_value(&f.loop, &view, "w/1", "b", 5000);
+    etcd_process_signal(&f.etcd, 0, SIGKILL);
+    etcd_process_empty(&f.etcd, 0);
+    etcd_process_restart(&f.etcd, 0);
+    calls_await_value(&f.loop, &view, "w/1", NULL, 10000);
+    assert_int_equal(view.n_restored, 1);
+    assert_non_null(
+        strstr(view.restored, "etcd was restored or replaced: its revision was 3, and is 1"));
+    assert_int_equal(view.n_back, view.n_away);
+    put(&f, "w/1", 0, "c"); /* with a revision that it has seen before */
+    calls_await_value(&f.loop, &view, "w/1", "c", 5000);
+    assert_int_equal(view.n_restored, 1);
+    stop(&f);
+}
+
 static void whatever_happens_to_the_leader_of_three_calls_and_watches_go_on(void **state)
 {
     static const int signals[] = { SIGKILL, SIGSTOP };
@@ -259,6 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_member_does_what_the_table_says),
         cmocka_unit_test(a_watch_behind_a_compaction_reads_all_keys_anew),
+        cmocka_unit_test(a_watch_of_an_etcd_that_comes_back_empty_reads_all_keys_anew),
         cmocka_unit_test(whatever_happens_to_the_leader_of_three_calls_and_watches_go_on),
         cmocka_unit_test(without_a_majority_calls_end_at_their_deadline_and_the_watch_says_so),
     };

@@ -160,6 +160,44 @@ static void without_a_token_only_this_machine_is_listened_to(void **state)
     }
 }
 
+static void a_coord_that_no_etcd_can_be_asked_by_is_refused(void **state)
+{
+    static const char good[] = "etcd://10.0.0.3:2379/prod";
+    static const char *const bad[][3] = {
+        { "etcd://10.0.0.3:2379", "expected etcd://HOST:PORT[,HOST:PORT...]/CLUSTER" },
+        { "etcd://10.0.0.3:2379/", "the cluster's name has 1 to 64 letters" },
+        { "etcd://10.0.0.3/prod", "\"10.0.0.3\" is no server address" },
+        { "etcd://10.0.0.3:2379/pr/od", "\"10.0.0.3:2379/pr\" is no server address" },
+        { "etcd://10.0.0.3:2379/a b", "the cluster's name has 1 to 64 letters" },
+    };
+    static const char *const files[] = { "coord-ca", "coord-password-file" };
+    struct settings s;
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(LOAD(&s, &err, "--dev", "--coord", bad[i][0]), PS_ESETTING);
+        assert_int_equal(strncmp(err.text, "coord: ", 7), 0);
+        assert_non_null(strstr(err.text, bad[i][1]));
+    }
+    assert_int_equal(LOAD(&s, &err, "--dev", "--coord", good, "--coord-user", "u"),
+                     PS_ESETTING);
+    assert_non_null(strstr(err.text, "coord-user and coord-password-file: give both"));
+    assert_int_equal(LOAD(&s, &err, "--dev", "--coord", good, "--coord-cert", "c"),
+                     PS_ESETTING);
+    assert_non_null(strstr(err.text, "coord-cert and coord-key: give both"));
+    for (size_t i = 0; i < 2; i++) {
+        const char *option = i ? "--coord-password-file" : "--coord-ca";
+
+        assert_int_equal(LOAD(&s, &err, "--dev", "--coord", good, "--coord-user", i ? "u" : "",
+                              option, "no-such-file"),
+                         PS_ESETTING);
+        assert_non_null(strstr(err.text, files[i]));
+        assert_non_null(strstr(err.text, "no-such-file: No such file or directory"));
+    }
+    assert_int_equal(LOAD(&s, &err, "--dev", "--coord", good), 0);
+}
+
 static void a_token_that_can_be_guessed_is_refused(void **state)
 {
     static const char *const short_ones[] = { "x", "1234567", "1234567  " };
@@ -272,6 +310,7 @@ int main(void)
         cmocka_unit_test(nothing_to_listen_on_is_reported_with_what_to_type),
         cmocka_unit_test(settings_that_do_not_go_together_are_refused),
         cmocka_unit_test(without_a_token_only_this_machine_is_listened_to),
+        cmocka_unit_test(a_coord_that_no_etcd_can_be_asked_by_is_refused),
         cmocka_unit_test(a_token_that_can_be_guessed_is_refused),
         cmocka_unit_test(a_token_file_gives_its_one_line),
         cmocka_unit_test(all_nodes_of_a_cluster_have_one_map),
