@@ -126,7 +126,7 @@ static void on_term_begun(struct standby *s) ON_MAIN
     if (s->err.status) {
         free(s->terms.items[--s->terms.n].first);
         s->terms.role = TERMS_STANDBY;
-        s->terms.in_sync = s->was_in_sync; /* as before: nothing has been lost since */
+        s->terms.in_sync = s->shards_in_sync; /* as before: nothing has been lost since */
         s->term = s->followed_term;
         refuse_promotion(s, &s->err);
         return;
@@ -309,7 +309,7 @@ void standby_begin_promotion(struct standby *s)
 static void on_shards_stopped(struct standby *s) ON_MAIN
 {
     standby_update_last(s);
-    s->was_in_sync = s->was_in_sync && !was_silent(s);
+    s->shards_in_sync = s->shards_in_sync && !was_silent(s);
 }
 
 /* The session is over, and with it the fetches. One that lasted is begun again at once; else each try waits longer. */
@@ -391,7 +391,7 @@ void standby_watch_shards(struct standby *s)
             snprintf(why, sizeof why, "shard %" PRIu32 ": %s", i, view.why);
         if (view.state != SHARD_FOLLOWER_FAILED)
             continue;
-        s->was_in_sync = s->was_in_sync && !was_silent(s);
+        s->shards_in_sync = s->shards_in_sync && !was_silent(s);
         snprintf(why, sizeof why, "shard %" PRIu32 ": %s", i, view.why);
         if (!view.needs_copy)
             standby_stop_following(s, why);
