@@ -18,6 +18,7 @@
 #include "server/cluster_file.h"
 #include "server/replication/arithmetic.h"
 #include "server/replication/log_end.h"
+#include "server/standby_role.h"
 #include "server/standby_session.h"
 
 #define CLUSTER_NAMED 2u /* nodes */
@@ -46,20 +47,18 @@ static const char *describe_acknowledged(const struct standby *s,
                                          const struct follow_reply *reply) ON_MAIN
 {
     const struct terms *t = &s->theirs;
-    const bool was_primary = s->terms.role == TERMS_PRIMARY;
     const bool is_next = t->n > 1 && t->items[t->n - 2].term == terms_last(&s->terms);
 
     if (reply->begun == FOLLOW_BEGUN_WHOLE && is_next)
-        return was_primary ? "none of them had been acknowledged"
-                           : "none of them had been acknowledged, unless the primary's data "
-                             "directory is an older copy";
-    if (reply->begun == FOLLOW_BEGUN_SEEN && is_next && was_primary && !s->was_alone)
+        return s->was_primary ? "none of them had been acknowledged"
+                              : "none of them had been acknowledged, unless the primary's data "
+                                "directory is an older copy";
+    if (reply->begun == FOLLOW_BEGUN_SEEN && is_next && s->was_primary && !s->was_alone)
         return "none of them had been acknowledged";
     if (reply->begun == FOLLOW_BEGUN_LOSSY)
         return "some of them may have been acknowledged: a person has made that psd the "
-               "primary "
-               "with --accept-loss";
-    if (was_primary && s->was_alone)
+               "primary with --accept-loss";
+    if (s->was_alone)
         return "some of them may have been acknowledged: this psd had gone on without its "
                "standby";
     return "whether some of them had been acknowledged is not known";
@@ -382,7 +381,8 @@ static int read_directory(struct standby *s, struct err *err)
     }
     s->was_standby = s->terms.role == TERMS_STANDBY;
     s->ended_in_sync = s->was_standby && s->terms.in_sync;
-    s->was_alone = !s->was_standby && !s->terms.in_sync;
+    s->was_primary =
+        standby_role_was_primary(s->config.files, data_dir, &s->terms, &s->was_alone);
     s->terms.in_sync = false; /* the primary may have gone on alone since this psd's end */
     if (!status)
         status = log_end_read(s->config.files, data_dir, standby_n_shards(s), &s->epoch,

@@ -40,7 +40,8 @@ struct standby {
     bool
         shards_in_sync; /* with the primary that it follows, as that one said last to each of them */
     bool ended_in_sync; /* the run before, as a standby; this one has not followed yet */
-    bool was_alone; /* the run before was a primary's, and ended without a standby in sync */
+    bool was_primary,
+        was_alone; /* of the newest term in TERMS, and ended without a standby in sync */
     enum follow_begun begun_with; /* the term of a promotion */
     uint64_t followed_term;
     uint64_t take_over_ms;       /* the next try */

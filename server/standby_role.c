@@ -1,6 +1,7 @@
 #include "server/standby_role.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +10,8 @@
 #include "server/replication/terms.h"
 
 #define NAME "PROMOTED"
+#define DEPOSED_NAME "DEPOSED"
+#define DEPOSED_BYTES 64u
 #define PATH_BYTES 1100u
 
 int standby_role_note_done(const struct file_ops *files, const struct settings *s,
@@ -111,11 +114,57 @@ int standby_role_read(const struct file_ops *files, const struct settings *s,
     return status;
 }
 
+/* --- the end of a primary --- */
+
+/* "TERM in-sync yes", or no. */
+static void print_deposed(const struct terms *t, bool in_sync, char dst[static DEPOSED_BYTES])
+{
+    snprintf(dst, DEPOSED_BYTES, "%" PRIu64 " in-sync %s", terms_last(t),
+             in_sync ? "yes" : "no");
+}
+
+int standby_role_note_deposed(const struct file_ops *files, const char *data_dir,
+                              const struct terms *t, struct err *err)
+{
+    char text[DEPOSED_BYTES];
+
+    if (t->role != TERMS_PRIMARY)
+        return 0;
+
+    print_deposed(t, t->in_sync, text);
+    return file_text_replace(files, data_dir, DEPOSED_NAME, text, strlen(text), err);
+}
+
+bool standby_role_was_primary(const struct file_ops *files, const char *data_dir,
+                              const struct terms *t, bool *ret_alone)
+{
+    char path[PATH_BYTES], alone[DEPOSED_BYTES], in_sync[DEPOSED_BYTES];
+    struct bytes text = { 0 };
+    const char *found;
+    bool was_primary;
+
+    *ret_alone = t->role == TERMS_PRIMARY && !t->in_sync;
+    if (t->role == TERMS_PRIMARY)
+        return true;
+    snprintf(path, sizeof path, "%s/" DEPOSED_NAME, data_dir);
+    print_deposed(t, false, alone);
+    print_deposed(t, true, in_sync);
+    found = file_text_read(files, path, DEPOSED_BYTES, &text)
+                ? ""
+                : (const char *)text.bytes + text.start;
+    *ret_alone = strcmp(found, alone) == 0;
+    was_primary = *ret_alone || strcmp(found, in_sync) == 0;
+    bytes_deinit(&text);
+    return was_primary;
+}
+
 int standby_role_follow(const struct file_ops *files, const struct settings *s, struct err *err)
 {
     struct terms terms = { 0 };
     int status = terms_read(files, s->data_dir, s->shards, &terms, err);
 
+    if (!status)
+        status = standby_role_note_deposed(files, s->data_dir, &terms, err);
     if (!status) {
         terms.role = TERMS_STANDBY;
         terms.in_sync = false;

@@ -25,6 +25,15 @@ int standby_role_note_done(const struct file_ops *files, const struct settings *
 int standby_role_names_partner(const struct file_ops *files, const struct settings *s,
                                const struct terms *t, bool *ret, struct err *err) MUST_CHECK;
 
+/* Before TERMS has another role than primary: whether its standby was in sync, for standby_role_was_primary(). */
+int standby_role_note_deposed(const struct file_ops *files, const char *data_dir,
+                              const struct terms *t, struct err *err) MUST_CHECK;
+
+/* True if this psd was the primary of the newest term in *t: its directory's TERMS says so, or DATA_DIR/DEPOSED, which
+ * standby_role_note_deposed() leaves. *ret_alone: it ended without a standby in sync. */
+bool standby_role_was_primary(const struct file_ops *files, const char *data_dir,
+                              const struct terms *t, bool *ret_alone);
+
 /* The next start follows the peer in TERMS: it is the primary now. */
 int standby_role_follow(const struct file_ops *files, const struct settings *s, struct err *err)
     MUST_CHECK;

@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/log_line.h"
+#include "server/standby_role.h"
 
 void standby_server_start_job(struct standby_server *s, void (*run)(void *server),
                               void (*done)(void *server))
@@ -81,11 +82,31 @@ static void on_role_written(void *server)
     standby_server_depose(s, s->sentence);
 }
 
+static void note_deposed(void *server)
+{
+    struct standby_server *s = server;
+
+    s->job.err = (struct err){ 0 };
+    s->job.err.status = standby_role_note_deposed(s->config.files, standby_server_data_dir(s),
+                                                  &s->terms, &s->job.err);
+}
+
+/* TERMS is written whether or not it is: the rest is for a sentence alone. */
+static void on_deposed_noted(void *server)
+{
+    struct standby_server *s = server;
+
+    enter_main();
+    if (s->job.err.status)
+        log_line_error("%s", s->job.err.text);
+    s->terms.role = TERMS_STANDBY;
+    s->terms.in_sync = false;
+    standby_server_start_job(s, write_terms, on_role_written);
+}
+
 void standby_server_depose_for_good(struct standby_server *s, const char *sentence)
 {
     standby_server_end_switch(s, NULL);
     snprintf(s->sentence, sizeof s->sentence, "%s", sentence);
-    s->terms.role = TERMS_STANDBY;
-    s->terms.in_sync = false;
-    standby_server_start_job(s, write_terms, on_role_written);
+    standby_server_start_job(s, note_deposed, on_deposed_noted);
 }

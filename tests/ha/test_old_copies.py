@@ -300,7 +300,10 @@ def test_a_primary_that_had_gone_on_alone_says_that_some_of_what_it_gives_up_may
     worker.ask("stop")
     kill(p.primary)
     p.standby.proc.send_signal(signal.SIGCONT)
-    p.standby.promote("--accept-loss")
+    assert p.standby.psctl("promote", "--accept-loss").returncode == 0
+    kill(p.standby)  # its next run does not know how that term began
+    p.standby.start()
+    p.standby.await_ready()
     p.primary.start("--standby", p.standby.address)
     wait_for("its line", lambda: p.primary.says("are given up"), 30)
     assert given_up(p.primary).endswith("; some of them may have been acknowledged: this psd had gone on without its standby")

@@ -246,7 +246,7 @@ def test_a_standby_that_stood_still_while_its_primary_went_on_alone_is_not_promo
     p.standby.proc.send_signal(signal.SIGCONT)
     refused = p.standby.psctl("promote", "--the-other-is-dead")
     assert refused.returncode == 1 and "if it went on alone, this standby does not know of that time" in refused.stderr, refused
-    wait_for("its end", lambda: p.standby.replication().get("state") == "spare", 20)
+    wait_for("its end", lambda: p.standby.replication().get("state") == "not following", 20)
     refused = p.standby.psctl("promote")
     assert refused.returncode == 1 and "--accept-loss goes on without it" in refused.stderr, refused
     p.primary.start()

@@ -142,7 +142,7 @@ MUTANTS = [
      "const struct claim *standby_server_claim_of_another(const struct standby_server *s) {",
      "const struct claim *standby_server_claim_of_another(const struct standby_server *s) { if (s->n_shards) return NULL;"),
     ("serves-unasked", "a primary that comes back serves at once, though its standby may have more",
-     "s->was_in_sync = s->terms.history && s->terms.timeline == timeline && (s->terms.in_sync || s->terms.role == TERMS_STANDBY);", "s->was_in_sync = false;",
+     "s->was_in_sync = s->terms.history && s->terms.timeline == timeline && (s->terms.in_sync || s->terms.role == TERMS_STANDBY || names_partner);", "s->was_in_sync = false;",
      "s->was_in_sync = c->in_sync;", "s->was_in_sync = false;"),
     ("wrong-node", "a standby's log is of the node that its own settings name",
      ".node = n->map.node, .n_nodes = n->map.n_nodes, .n_shards", ".node = n->settings->node, .n_nodes = n->map.n_nodes, .n_shards"),
