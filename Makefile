@@ -114,7 +114,7 @@ SIM_WRAPS = clock_unix_ms clock_mono_ms clock_mono_ns log_line_write data_dir_lo
             checkpoint_commit client_state_add_pushes client_state_ack membership_join membership_suspect membership_advance \
             suspects_ask suspects_has_update follower_init follower_add follower_deinit copy_prepare copy_next record_ring_init \
             shard_threads_serve standby_rebuilt sync_step sync_note_write terms_write terms_random arithmetic_fingerprint \
-            message_write_fetch message_read_fetch_reply fstat pread send
+            message_write_fetch message_read_fetch_reply fstat pread
 $(B)/bin/sim: LDFLAGS += $(addprefix -Wl$(comma)--wrap=,$(SIM_WRAPS))
 $(B)/bin/sim: LDLIBS := $(filter-out -luv,$(LDLIBS))
 $(B)/bin/sim: $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/*.c)) $(call libs,worker/client $(link.psd))

@@ -810,30 +810,9 @@ int channel_send_last_chunk(struct channel *c, struct bytes *chunk)
 
     if (status)
         return status;
-    if (bytes_len(chunk))
-        (void)channel_out_add(&c->out, chunk);
-    else
-        channel_loop_release(c->channels, chunk);
+    (void)channel_out_add(&c->out, chunk);
     status = sent(c, count_seals(c, channel_out_end_chunks(&c->out)));
     if (!status)
         drain(c);
     return status;
-}
-
-bool channel_lend(struct channel *c)
-{
-    struct channel_out *out = &c->out;
-
-    if (c->state == CHANNEL_CLOSING || c->tls || out->batch || out->has_lost || out->n_writes ||
-        out->chunks.under_way)
-        return false;
-    out->chunks.under_way = true;
-    return true;
-}
-
-int channel_take_back(struct channel *c, size_t n_written, struct bytes *rest)
-{
-    c->bytes_out += n_written;
-    c->out.wrote_turn = c->channels->turn;
-    return channel_send_last_chunk(c, rest);
 }

@@ -155,14 +155,6 @@ void channel_uncork(struct channel *c);
 int channel_send_chunk(struct channel *c, struct bytes *chunk);
 int channel_send_last_chunk(struct channel *c, struct bytes *chunk);
 
-/* Lends the way out to another thread, which writes one whole frame to the socket: frames that are sent meanwhile wait.
- * The caller has to take it back, also of a channel that is CLOSING. False: something waits to be written, or it would
- * have to be sealed. No chunks are sent meanwhile. */
-bool channel_lend(struct channel *c) MUST_CHECK;
-
-/* So many bytes of the frame are written; the rest, perhaps none, is this channel's. As channel_send(). */
-int channel_take_back(struct channel *c, size_t n_written, struct bytes *rest);
-
 /* Of what could be written now: bytes that the socket has not taken yet. */
 size_t channel_leaving_bytes(const struct channel *c);
 

@@ -341,20 +341,6 @@ int connection_send_last_chunk(struct connection *c, struct bytes *chunk)
     return channel_send_last_chunk(&c->channel, chunk);
 }
 
-bool connection_lend(struct connection *c)
-{
-    assert(c->n_unanswered > 0);
-    if (!channel_lend(&c->channel))
-        return false;
-    c->n_unanswered--;
-    return true;
-}
-
-int connection_take_back(struct connection *c, size_t n_written, struct bytes *rest)
-{
-    return channel_take_back(&c->channel, n_written, rest);
-}
-
 void connection_hold(struct connection *c)
 {
     channel_hold(&c->channel);

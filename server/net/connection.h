@@ -145,10 +145,6 @@ int connection_send(struct connection *c, struct bytes *frame);
 /* The end of a reply that is sent in chunks: channel_send_last_chunk(). */
 int connection_send_last_chunk(struct connection *c, struct bytes *chunk);
 
-/* Another thread sends the next reply, as channel_lend() and channel_take_back() say. */
-bool connection_lend(struct connection *c) MUST_CHECK;
-int connection_take_back(struct connection *c, size_t n_written, struct bytes *rest);
-
 #define CONNECTION_UNPACK_BYTES \
     (256u << 10) /* of one slice, and of a body of a reader that needs no slices */
 #define CONNECTION_UNPACK_JOINED_BYTES \

@@ -14,6 +14,7 @@ struct record_chunk {
     struct record_chunk *next;
     uint64_t first, last; /* records; last < first: none */
     struct bytes records; /* owned; NULL: taken */
+    uint32_t crc;         /* crc32c of all of them */
     size_t held_bytes;    /* as they count */
     /* Where the last reader stopped: most go on from there. */
     uint64_t read_next;
@@ -110,6 +111,7 @@ void record_ring_append(struct record_ring *r, const struct wal_record *record)
     }
     dst = chunk->records.bytes + chunk->records.end;
     wal_record_encode(dst, record);
+    (void)wal_record_seal(dst, &chunk->crc);
     bytes_commit(&chunk->records, n_bytes);
     r->last = chunk->last = record->number;
     while (r->held_bytes > limit_of(r) && r->oldest != r->newest)
@@ -148,9 +150,8 @@ struct record_ring_part record_ring_read(struct record_ring *r, uint64_t number,
                                          size_t max_bytes)
 {
     struct record_chunk *chunk = chunk_of(r, number);
-    uint8_t *records = chunk->records.bytes + chunk->records.start;
+    const uint8_t *records = bytes_front(&chunk->records);
     struct record_ring_part part = { 0 };
-    uint32_t unused = 0;
 
     if (number < chunk->read_next) {
         chunk->read_next = chunk->first;
@@ -164,7 +165,6 @@ struct record_ring_part record_ring_read(struct record_ring *r, uint64_t number,
 
         if (part.n_records && part.n_bytes + n_bytes > max_bytes)
             break;
-        (void)wal_record_seal(records + chunk->read_at, &unused);
         part.n_bytes += n_bytes;
         part.n_records++;
         chunk->read_at += n_bytes;
@@ -174,7 +174,7 @@ struct record_ring_part record_ring_read(struct record_ring *r, uint64_t number,
 }
 
 uint32_t record_ring_take(struct record_ring *r, uint64_t number, size_t max_bytes,
-                          struct bytes *ret)
+                          struct bytes *ret, uint32_t *ret_crc)
 {
     struct record_chunk *chunk = chunk_of(r, number);
     const size_t n_bytes = bytes_len(&chunk->records);
@@ -182,19 +182,10 @@ uint32_t record_ring_take(struct record_ring *r, uint64_t number, size_t max_byt
     if (chunk->first != number || (n_bytes > max_bytes && chunk->first != chunk->last))
         return 0;
     *ret = chunk->records;
+    *ret_crc = chunk->crc;
     r->held_bytes -= chunk->held_bytes - n_bytes;
     chunk->held_bytes = n_bytes;
     chunk->records = (struct bytes){ 0 };
     r->taken_through = chunk->last;
     return (uint32_t)(chunk->last - chunk->first + 1);
-}
-
-uint32_t record_ring_seal(struct bytes *taken)
-{
-    uint8_t *records = taken->bytes + taken->start;
-    uint32_t crc = 0;
-
-    for (size_t at = 0; at < bytes_len(taken);)
-        at += wal_record_seal(records + at, &crc);
-    return crc;
 }

@@ -5,9 +5,8 @@
  *     dropped | first ... last     record_ring_read() from any of these; what was dropped is in the log's segments
  *
  * Records lie in chunks, each in a buffer of the shard's channels. A chunk from its first record on is taken, not read
- * (record_ring_take()): its buffer becomes the frame that is sent, so a record is copied once for the standby. The
- * sender sets its checksums (record_ring_seal()). Each record is sent once, so a chunk that was taken cannot be read
- * any more. It counts until it is released.
+ * (record_ring_take()): its buffer becomes the frame that is sent, so a record is copied once for the standby. Each
+ * record is sent once, so a chunk that was taken cannot be read any more. It counts until it is released.
  *
  * It holds max_bytes. One that keeps is full then: the shard takes no pushes, as with a full log. One that does not
  * drops its oldest records. Records that no push asks for (GONE, ROWS ...) come also to a full one, and drop the oldest
@@ -67,12 +66,9 @@ struct record_ring_part record_ring_read(struct record_ring *r, uint64_t number,
                                          size_t max_bytes);
 
 /* The whole chunk that begins with `number`, which is there, if it has no more than max_bytes: its records are alone in
- * *ret, behind RECORD_RING_BEFORE_BYTES free bytes, without their checksums. Returns their number. 0: no chunk does,
- * and nothing has changed. */
+ * *ret, behind RECORD_RING_BEFORE_BYTES free bytes. Returns their number, and *ret_crc, the crc32c of all. 0: no chunk
+ * does, and nothing has changed. */
 uint32_t record_ring_take(struct record_ring *r, uint64_t number, size_t max_bytes,
-                          struct bytes *ret) MUST_CHECK;
-
-/* Sets the checksums of records that were taken, and returns the crc32c of all. On any thread. */
-uint32_t record_ring_seal(struct bytes *taken);
+                          struct bytes *ret, uint32_t *ret_crc) MUST_CHECK;
 
 #endif

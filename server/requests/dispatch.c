@@ -247,8 +247,6 @@ static int on_request(void *owner, struct request *r)
     enter_shard();
     if (!handlers[r->header->type])
         return PS_EPROTO; /* a handshake, a reply, an operator's command: not of this place */
-    if (fetch_handler_is_standbys(d->fetches, r->connection) && r->header->type != FRAME_FETCH)
-        return PS_EPROTO;
     if (d->state == DISPATCH_STOPPED)
         return PS_ESTOPPING;
     if (d->config.groups && !group_view_is_primary(d->config.groups))

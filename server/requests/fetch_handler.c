@@ -13,7 +13,6 @@
 #include "server/replication/audit.h"
 #include "server/replication/catch_up.h"
 #include "server/replication/record_ring.h"
-#include "server/requests/fetch_sender.h"
 #include "server/wal/wal_reader.h"
 
 #define REPLY_SLACK_BYTES 65536u /* of a frame, for its head */
@@ -59,8 +58,6 @@ struct fetch_handler {
     bool begins;                   /* no connection has fetched since fetch_handler_begin() */
     struct connection *connection; /* borrowed: the standby's; NULL: none */
     uint64_t sent_through;         /* on it; none is sent twice */
-    struct fetch_sender *sender;   /* owned; NULL: the shard's thread sends all by itself */
-    struct connection *lent;       /* borrowed: whose records it sends now; NULL: none */
     struct waiting_fetch waiting[FETCH_HANDLER_WAITING_MAX]; /* in their order */
     uint32_t n_waiting;
     struct segment_job job;
@@ -69,7 +66,8 @@ struct fetch_handler {
     uint64_t doubted_ms,
         read_ms; /* loop time: since when; and when it is read again; 0: all could be read */
     uint64_t log_durable, stored_bytes;
-    uint64_t pin, pin_stored_bytes, pin_bytes_max; /* pin UINT64_MAX: none */
+    uint64_t pin; /* UINT64_MAX: none */
+    uint64_t pin_stored_bytes, pin_bytes_max;
     bool was_full, has_moved;
     bool is_parked, hands_over; /* a switch */
 };
@@ -94,8 +92,7 @@ void fetch_handler_free(struct fetch_handler *f)
 {
     if (!f)
         return;
-    assert(!f->job.is_running && !f->lent);
-    fetch_sender_free(f->sender);
+    assert(!f->job.is_running);
     wal_reader_free(f->job.reader);
     bytes_deinit(&f->job.records);
     record_ring_deinit(&f->ring);
@@ -339,9 +336,9 @@ static void send_records(struct fetch_handler *f, uint64_t first, const uint8_t 
     send_reply(f, &w, &reply);
 }
 
-/* A chunk of the ring: its buffer becomes the frame. With TLS it is sealed here, in the order of what else is sent. */
-static void send_taken(struct fetch_handler *f, struct bytes *records, uint32_t n_records)
-    ON_SHARD
+/* A chunk of the ring: its buffer becomes the frame. */
+static void send_taken(struct fetch_handler *f, struct bytes *records, uint32_t crc,
+                       uint32_t n_records) ON_SHARD
 {
     struct waiting_fetch w = take_first(f);
     struct fetch_reply reply = { .first = w.next, .n_records = n_records };
@@ -349,14 +346,8 @@ static void send_taken(struct fetch_handler *f, struct bytes *records, uint32_t 
     f->sent_through = w.next + n_records - 1;
     add_audit(f, &reply);
     complete(f, &w, &reply);
-    if (fetch_sender_is_open(f->sender) && connection_lend(w.connection)) {
-        f->lent = w.connection;
-        fetch_sender_send(f->sender, records, w.request_id, &reply);
-        return;
-    }
     send_frame(&w, records,
-               message_write_fetch_reply_around(records, record_ring_seal(records),
-                                                w.request_id, &reply));
+               message_write_fetch_reply_around(records, crc, w.request_id, &reply));
 }
 
 static void refuse_first(struct fetch_handler *f, int status, const char *sentence) ON_SHARD
@@ -366,57 +357,6 @@ static void refuse_first(struct fetch_handler *f, int status, const char *senten
 
     snprintf(reply.text, sizeof reply.text, "%.*s", (int)sizeof reply.text - 1, sentence);
     send_reply(f, &w, &reply);
-}
-
-/* --- another thread sends --- */
-
-static void answer_all(struct fetch_handler *f) ON_SHARD;
-
-/* The connection has its way out again, and sends what the socket has not taken. Also of one that is closing. */
-static void end_sending(struct fetch_handler *f) ON_SHARD
-{
-    struct connection *c = f->lent;
-    struct bytes rest;
-    size_t n_sent;
-    int status;
-
-    if (!c)
-        return;
-    f->lent = NULL;
-    status = fetch_sender_collect(f->sender, &rest, &n_sent);
-    if (status)
-        channel_loop_release(c->channel.channels, &rest);
-    else
-        status = connection_take_back(c, n_sent, &rest);
-    if (status)
-        connection_fail(c, status);
-}
-
-static bool is_sending(struct fetch_handler *f) ON_SHARD
-{
-    if (f->lent && fetch_sender_has_sent(f->sender))
-        end_sending(f);
-    return f->lent != NULL;
-}
-
-static void on_sent(void *owner)
-{
-    enter_shard();
-    (void)is_sending(owner);
-    answer_all(owner);
-}
-
-/* The other thread sends records of this connection, if nothing else is to be sent on it. */
-static void begin_sending(struct fetch_handler *f, const struct connection *c) ON_SHARD
-{
-    uv_os_fd_t fd;
-
-    fetch_sender_end(f->sender);
-    if (c->channel.tls || c->n_unanswered > 1 || uv_fileno((const uv_handle_t *)&c->tcp, &fd))
-        return;
-    if (!f->sender)
-        f->sender = fetch_sender_new(f->config.context->loop, on_sent, f);
-    fetch_sender_begin(f->sender, fd);
 }
 
 /* --- from the log's segments --- */
@@ -492,6 +432,8 @@ static void read_segments(uv_work_t *work)
     job->err.status = status;
 }
 
+static void answer_all(struct fetch_handler *f) ON_SHARD;
+
 /* A block that is being written looks like a damaged one with whole ones behind it, if the writer comes that far while
  * it is read. So it is read again before it counts as lost. */
 static bool is_in_doubt(struct fetch_handler *f) ON_SHARD
@@ -524,7 +466,8 @@ static void on_read(uv_work_t *work, int canceled)
     (void)canceled;
     enter_shard();
     job->is_running = false;
-    job->records = (struct bytes){ 0 }; /* the pool's as soon as the next one is asked for */
+    job->records =
+        (struct bytes){ 0 }; /* the pool's again as soon as the next one is asked for */
     if (is_in_doubt(f)) {
         bytes_deinit(&records);
         return; /* the tick tries again */
@@ -563,10 +506,10 @@ static void send_from_ring(struct fetch_handler *f) ON_SHARD
     const struct waiting_fetch *w = &f->waiting[0];
     struct record_ring_part part;
     struct bytes taken;
-    const uint32_t n_records = record_ring_take(&f->ring, w->next, w->max_bytes, &taken);
+    uint32_t crc, n_records = record_ring_take(&f->ring, w->next, w->max_bytes, &taken, &crc);
 
     if (n_records) {
-        send_taken(f, &taken, n_records);
+        send_taken(f, &taken, crc, n_records);
         return;
     }
     part = record_ring_read(&f->ring, w->next, w->max_bytes);
@@ -575,13 +518,11 @@ static void send_from_ring(struct fetch_handler *f) ON_SHARD
 
 /* --- the order of fetches --- */
 
-/* False: the first one waits. What comes while records are being sent goes with the next ones. */
+/* False: the first one waits. */
 static bool answer_first(struct fetch_handler *f) ON_SHARD
 {
     const struct waiting_fetch *w = &f->waiting[0];
 
-    if (is_sending(f))
-        return false;
     if (w->next > appended(f)) {
         if (uv_now(f->config.context->loop) < w->until_ms)
             return false;
@@ -685,8 +626,6 @@ void fetch_handler_end(struct fetch_handler *f)
 
     if (f->state != FETCH_ON)
         return;
-    end_sending(f);
-    fetch_sender_end(f->sender);
     f->n_waiting = 0;
     f->connection = NULL;
     f->begins = false;
@@ -795,7 +734,6 @@ static void take_connection(struct fetch_handler *f, struct connection *c) ON_SH
     f->begins = false;
     channel_set_low_priority(&c->channel, false);
     connection_entry_set(c->entry, ENTRY_JOINED);
-    begin_sending(f, c);
     atomic_store(&f->view.is_connected, true);
 }
 
@@ -863,18 +801,10 @@ int fetch_handler_receive(struct fetch_handler *f, struct request *r)
     return 0;
 }
 
-bool fetch_handler_is_standbys(const struct fetch_handler *f, const struct connection *c)
-{
-    return f->connection == c;
-}
-
 void fetch_handler_drop(struct fetch_handler *f, const struct connection *c)
 {
-    if (f->lent == c)
-        end_sending(f);
     if (f->connection != c)
         return;
-    fetch_sender_end(f->sender);
     f->connection = NULL;
     f->n_waiting = 0;
     atomic_store(&f->view.is_connected, false);
@@ -890,8 +820,6 @@ void fetch_handler_stop(struct fetch_handler *f)
 {
     if (f->state == FETCH_STOPPED)
         return;
-    end_sending(f); /* so that it leaves before its connection closes */
-    fetch_sender_stop(f->sender);
     while (f->n_waiting)
         refuse_first(f, PS_ESTOPPING, status_text(PS_ESTOPPING));
     f->state = FETCH_STOPPED;

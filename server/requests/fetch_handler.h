@@ -14,8 +14,6 @@
  * If there are no records, it lets the first one be answered without any. When the connection ends, the standby has to
  * follow anew (FOLLOW at the listener) before another one may fetch.
  *
- * Records of the ring are sent by a thread of their own (fetch_sender.h), unless there is TLS.
- *
  * Pushes are slowed down for a standby that is not in sync and does not catch up (server/replication/catch_up.h).
  */
 #ifndef SERVER_REQUESTS_FETCH_HANDLER_H
@@ -146,11 +144,6 @@ void fetch_handler_hand_over(struct fetch_handler *f) ON_SHARD;
 /* --- requests --- */
 
 int fetch_handler_receive(struct fetch_handler *f, struct request *r) ON_SHARD MUST_CHECK;
-
-/* True if this is the connection that fetches: it asks for nothing else. */
-bool fetch_handler_is_standbys(const struct fetch_handler *f, const struct connection *c)
-    ON_SHARD;
-
 void fetch_handler_drop(struct fetch_handler *f, const struct connection *c) ON_SHARD;
 
 /* A few times a second. */

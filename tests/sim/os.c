@@ -356,16 +356,6 @@ int WRAP(shutdown)(int fd, int how)
     return sim_shutdown(fd);
 }
 
-ssize_t WRAP(send)(int fd, const void *bytes, size_t n_bytes, int flags);
-ssize_t WRAP(send)(int fd, const void *bytes, size_t n_bytes, int flags)
-{
-    ssize_t n = sim_send(fd, bytes, n_bytes);
-
-    (void)flags; /* MSG_DONTWAIT | MSG_NOSIGNAL */
-    errno = n < 0 ? (int)-n : errno;
-    return n < 0 ? -1 : n;
-}
-
 /* The threads of a simulated process are no threads of this one. */
 int WRAP(pthread_sigmask)(int how, const sigset_t *set, sigset_t *was);
 int WRAP(pthread_sigmask)(int how, const sigset_t *set, sigset_t *was)

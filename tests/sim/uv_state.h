@@ -106,6 +106,5 @@ int sim_dup(int fd);
 int sim_shutdown(int fd);
 /* Bytes that are sent and have not arrived. */
 int sim_outq(int fd);
-ssize_t sim_send(int fd, const uint8_t *bytes, size_t n_bytes);
 
 #endif

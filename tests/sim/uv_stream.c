@@ -286,20 +286,6 @@ int sim_shutdown(int fd)
     return 0;
 }
 
-/* By a thread that is not the loop's. */
-ssize_t sim_send(int fd, const uint8_t *bytes, size_t n_bytes)
-{
-    struct sock *s;
-    ssize_t n;
-
-    fiber_yield();
-    s = sock_of(fd);
-    if (!s || s->is_gone)
-        return -EBADF;
-    n = sock_write(s, bytes, n_bytes);
-    return n ? n : -EAGAIN;
-}
-
 int sim_outq(int fd)
 {
     const struct sock *s = sock_of(fd);

@@ -2,13 +2,11 @@
 #include <sys/socket.h>
 
 #include "common/clock.h"
-#include "common/hash.h"
 #include "common/memory.h"
 #include "proto/message_replication.h"
 #include "server/wal/wal_writer.h"
 #include "serving.h"
 #include "tests/support/crash_files.h"
-#include "tests/support/seed.h"
 
 #define TERM 5u
 
@@ -306,177 +304,6 @@ static void one_that_is_behind_gets_a_chunk_for_each_of_its_fetches_in_order(voi
     tear_down(&f);
 }
 
-/* --- while another thread sends --- */
-
-/* A turn of the shard's loop, and its tick. */
-static void turn(struct fixture *f)
-{
-    enter_shard();
-    uv_run(&f->loop, UV_RUN_NOWAIT);
-    fetch_handler_tick(fetches(f));
-}
-
-static void append_rows(struct fixture *f, uint64_t number, uint32_t n_keys)
-{
-    static uint64_t keys[1 << 18];
-    const struct wal_record record = {
-        .number = number,
-        .event = { .type = SHARD_EVENT_ROWS, .rows = { .keys = keys, .n_keys = n_keys } }
-    };
-
-    enter_shard();
-    reply_queue_note(&f->replies, number);
-    fetch_handler_append(fetches(f), &record);
-}
-
-/* Whole, from `next` on. Returns the number behind the last one. */
-static uint64_t check_records(const struct fetch_reply *got, uint64_t next)
-{
-    size_t at = 0;
-
-    assert_int_equal(got->status, 0);
-    for (uint32_t i = 0; i < got->n_records; i++, next++) {
-        struct wal_record_storage storage;
-        struct wal_record record;
-        struct err reason;
-        size_t n_bytes;
-
-        assert_null(wal_record_decode(got->records + at, got->record_bytes - at, &storage,
-                                      &record, &n_bytes, &reason));
-        assert_int_equal(record.number, next);
-        at += n_bytes;
-    }
-    assert_int_equal(at, got->record_bytes);
-    return next;
-}
-
-/* Most records are small, some larger than what the socket takes at once, and some than a chunk of the ring. */
-static void all_records_come_once_and_in_order_however_they_are_sent(void **state)
-{
-    uint64_t seed = seed_of_run(17), n = 0, next = 1, asked = 0, heard = 0;
-    struct fixture f;
-    struct peer p;
-
-    (void)state;
-    set_up(&f);
-    p = client(&f, "standby");
-    begin(&f, f.connections.first->hello.name);
-    while (next <= 400) {
-        for (uint64_t k = (seed = hash_mix(seed + 1)) % 4; n < 400 && k; k--) {
-            const uint64_t size = hash_mix(seed + k);
-
-            n++;
-            append_rows(&f, n,
-                        (uint32_t)(size % (size % 8    ? 100
-                                           : size % 40 ? 20000
-                                                       : 200000)));
-        }
-        while (asked - heard < FETCH_HANDLER_WAITING_MAX && n >= next) {
-            const struct fetch m = { .term = TERM,
-                                     .next = next,
-                                     .wait_ms = 60000,
-                                     .max_bytes = (uint32_t)(hash_mix(seed) % (1 << 22)) };
-
-            ask(&p, ++asked, &m);
-        }
-        if (asked > heard && (n >= next || n == 400)) {
-            const struct fetch_reply got = hear(&p, ++heard);
-
-            next = check_records(&got, next);
-        }
-    }
-    peer_close(&p);
-    tear_down(&f);
-}
-
-/* Its first fetch is answered: a megabyte is on its way, of which the socket does not take all at once. */
-static struct peer standby_that_is_sent_a_megabyte(struct fixture *f)
-{
-    struct peer p = client(f, "standby");
-
-    begin(f, f->connections.first->hello.name);
-    append_long(f, 1);
-    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1 });
-    while (!atomic_load(&fetch_handler_view(fetches(f))->is_connected))
-        uv_run(&f->loop, UV_RUN_NOWAIT);
-    return p;
-}
-
-static void what_is_being_sent_leaves_before_its_connection_is_closed(void **state)
-{
-    struct fetch_reply got;
-    struct fixture f;
-    struct peer p;
-
-    (void)state;
-    set_up(&f);
-    p = standby_that_is_sent_a_megabyte(&f);
-    enter_shard();
-    fetch_handler_end(fetches(&f));
-    got = hear(&p, 1);
-    assert_int_equal(check_records(&got, 1), 2);
-    assert_false(peer_receive(&p));
-    peer_close(&p);
-    tear_down(&f);
-}
-
-static void a_standby_may_hang_up_while_records_are_sent_to_it(void **state)
-{
-    struct fetch_reply got;
-    struct fixture f;
-    struct peer p;
-
-    (void)state;
-    set_up(&f);
-    p = standby_that_is_sent_a_megabyte(&f);
-    peer_close(&p);
-    while (atomic_load(&fetch_handler_view(fetches(&f))->is_connected))
-        turn(&f);
-    p = client(&f, "standby");
-    begin_with(&f, f.connections.first->hello.name, 1);
-    append(&f, 2, SHARD_EVENT_ROWS);
-    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 2 });
-    got = hear(&p, 1);
-    assert_int_equal(check_records(&got, 2), 3);
-    peer_close(&p);
-    tear_down(&f);
-}
-
-static void a_shard_may_stop_while_records_are_sent(void **state)
-{
-    struct fixture f;
-    struct peer p;
-
-    (void)state;
-    set_up(&f);
-    p = standby_that_is_sent_a_megabyte(&f);
-    enter_shard();
-    dispatch_stop(f.dispatch);
-    peer_close(&p);
-    tear_down(&f);
-}
-
-static void a_connection_that_fetches_asks_for_nothing_else(void **state)
-{
-    struct bytes frame = { 0 };
-    struct fixture f;
-    struct peer p;
-
-    (void)state;
-    set_up(&f);
-    p = client(&f, "standby");
-    assert_true(beat(&p) != 0); /* it has not joined, and may ask */
-    begin(&f, f.connections.first->hello.name);
-    append(&f, 1, SHARD_EVENT_ROWS);
-    ask(&p, 1, &(struct fetch){ .term = TERM, .next = 1 });
-    assert_int_equal(hear(&p, 1).n_records, 1);
-    assert_int_equal(message_write_beat(&frame, 2, &(struct beat){ 0 }), 0);
-    peer_send(&p, &frame);
-    assert_false(peer_receive(&p));
-    peer_close(&p);
-    tear_down(&f);
-}
-
 /* --- from the log's segments --- */
 
 /* Records 1 to n, each in a block of its own. */
@@ -509,6 +336,14 @@ static void write_log(struct crash_files *disk, uint64_t n)
     }
     wal_writer_free(writer);
     wal_queue_deinit(&queue);
+}
+
+/* A turn of the shard's loop, and its tick. */
+static void turn(struct fixture *f)
+{
+    enter_shard();
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+    fetch_handler_tick(fetches(f));
 }
 
 static void a_block_that_is_being_written_is_read_again(void **state)
@@ -782,11 +617,6 @@ int main(void)
         cmocka_unit_test(a_switch_is_drained_once_the_standby_has_all_and_all_replies_are_out),
         cmocka_unit_test(a_shard_that_is_handed_over_says_so_and_acknowledges_nothing),
         cmocka_unit_test(pushes_go_on_when_a_ring_that_was_full_as_the_gate_closed_has_space),
-        cmocka_unit_test(all_records_come_once_and_in_order_however_they_are_sent),
-        cmocka_unit_test(what_is_being_sent_leaves_before_its_connection_is_closed),
-        cmocka_unit_test(a_standby_may_hang_up_while_records_are_sent_to_it),
-        cmocka_unit_test(a_shard_may_stop_while_records_are_sent),
-        cmocka_unit_test(a_connection_that_fetches_asks_for_nothing_else),
         cmocka_unit_test(a_block_that_is_being_written_is_read_again),
         cmocka_unit_test(the_log_keeps_what_the_standby_has_not_written_up_to_a_bound),
 #ifdef PS_FAULTS

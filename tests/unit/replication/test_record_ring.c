@@ -66,8 +66,7 @@ static bool takes(struct record_ring *r, uint64_t number, size_t max_bytes)
 {
     const size_t held_bytes = r->held_bytes;
     struct bytes taken = { 0 };
-    const uint32_t n_records = record_ring_take(r, number, max_bytes, &taken);
-    const uint32_t crc = record_ring_seal(&taken);
+    uint32_t crc, n_records = record_ring_take(r, number, max_bytes, &taken, &crc);
     const struct record_ring_part part = { taken.bytes + taken.start, bytes_len(&taken),
                                            n_records };
 
