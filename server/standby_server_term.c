@@ -219,6 +219,9 @@ static void on_peer_answer(void *server, const struct err *err,
         standby_server_note_older(s, answer->term);
         return;
     }
+    /* A term of this psd, above that one's, would make this directory the newer one. The tick follows it. */
+    if (standby_server_claim_of_another(s))
+        return;
     if (!s->was_in_sync || may_go_on_without(s, err, answer)) {
         standby_server_begin_term(s, NULL);
         return;
