@@ -479,7 +479,7 @@ void standby_see(const struct standby *s, struct standby_view *ret)
                                .is_promoting = s->is_promoting,
                                .in_sync = standby_noted_sync(s),
                                .may_lack = !standby_noted_sync(s) || standby_lacks_by_claim(s),
-                               .is_unheard = s->ended_in_sync,
+                               .is_unheard = standby_is_unheard(s),
                                .term = s->term ? s->term : standby_noted_term(s),
                                .since_unix_ms = s->since_unix_ms,
                                .n_bytes = s->is_working ? s->found.n_bytes : s->copy.n_bytes,

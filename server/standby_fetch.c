@@ -69,7 +69,7 @@ static int refuse_loss(const struct standby *s, struct err *err) ON_MAIN
             "and what was acknowledged then is missing; --accept-loss goes on without "
             "it",
             s->config.primary);
-    if (s->ended_in_sync)
+    if (standby_is_unheard(s))
         return err_set(err, -ENODATA,
                        "promote: this standby was in sync with %s, and has not followed it "
                        "since its own start, so it does not know whether it has all: "

@@ -189,6 +189,12 @@ static inline bool standby_noted_sync(const struct standby *s)
     return s->shards_in_sync && (s->is_working ? s->found.in_sync : s->terms.in_sync);
 }
 
+/* It was in sync at its end, and has not followed since its own start. */
+static inline bool standby_is_unheard(const struct standby *s)
+{
+    return !s->is_working && s->ended_in_sync; /* a job reads the directory */
+}
+
 static inline uint64_t standby_noted_term(const struct standby *s)
 {
     return s->is_working ? s->found.term : terms_last(&s->terms);

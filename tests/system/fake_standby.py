@@ -28,7 +28,7 @@ class Peer:
     primary, or None: it knows of no group. n is 1, 2, ..."""
 
     def __init__(self, address, answers):
-        self.address, self.answers, self.n = address, answers, 0
+        self.address, self.answers, self.n, self.n_answered = address, answers, 0, 0
         host, port = address.split(":")
         self.listener = socket.create_server((host, int(port)))
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -49,6 +49,7 @@ class Peer:
                     connection.recv(4096)
                     connection.sendall(wire.frame("hello_reply", wire.head(
                         (3, 1), (4, self.address), (6, 2), (7, 5), (8, 1 << 20), *([(9, group)] if group else []), (10, 1))))
+                    self.n_answered += 1
                     connection.recv(4096)
                 except OSError:
                     pass

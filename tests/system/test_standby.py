@@ -244,9 +244,14 @@ def asked(tmp_path):
                       *flags], tmp_path)
         made.append(psd)
         standby = follow(psd, address=address)
-        made.append(Peer(address, lambda n: answers(n, psd, standby)))
+        is_known = []
+        peer = Peer(address, lambda n: answers(n, psd, standby) if is_known else (1, f"127.0.0.1:{psd.port}"))
+        made.append(peer)
         await_sync(psd)
-        return psd, standby, made[-1]
+        eventually(lambda: peer.n_answered)  # psd asks whether it is there; what is asked from here on counts
+        peer.n = 0
+        is_known.append(True)
+        return psd, standby, peer
 
     yield start
     for one in made:
