@@ -24,6 +24,7 @@
 #define NEXT_WORD_MS \
     300u /* a word that comes so long after a question is of a psd that lives */
 #define DOUBT_MS_MAX 2500u
+#define RETRY_UNABLE_MS 10000u
 #define UNABLE_DIAL_MS 1000u /* a primary may ask for the same promotion again at once */
 #define HEART_MS 100u        /* with --coord: so often at least a primary is heard */
 #define FETCHES_A_PATIENCE \
@@ -259,6 +260,13 @@ static int check_sealed(const struct standby *s, struct err *err) ON_MAIN
     return status;
 }
 
+/* The shards' own fault, which a try at once would find again. */
+static void note_unable(struct standby *s, const struct err *err) ON_MAIN
+{
+    s->take_over_ms = clock_mono_ms() + RETRY_UNABLE_MS;
+    snprintf(s->unable, sizeof s->unable, "%.199s", err->text);
+}
+
 void standby_try_begin_term(struct standby *s)
 {
     struct err err = { 0 };
@@ -270,7 +278,7 @@ void standby_try_begin_term(struct standby *s)
     if (status == -EAGAIN) {
         standby_set_why(s, "its log has still to take what has come");
     } else if (status) {
-        standby_note_unable(s, &err);
+        note_unable(s, &err);
         refuse_promotion(s, &err);
         s->retry_ms += UNABLE_DIAL_MS;
     } else {

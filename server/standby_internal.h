@@ -176,9 +176,6 @@ void standby_end_doubt(struct standby *s, uint64_t now_ms) ON_MAIN;
 /* Takes over if the primary is silent, and the claim allows it. */
 void standby_watch_primary(struct standby *s, uint64_t now_ms) ON_MAIN;
 
-/* The shards' own fault, which a try at once would find again. */
-void standby_note_unable(struct standby *s, const struct err *err) ON_MAIN;
-
 /* Why it does not take over from a silent primary; "": it may, or the primary is heard, or a person promotes. */
 void standby_describe_hindrance(const struct standby *s, char *dst, size_t n_bytes) ON_MAIN;
 

@@ -10,7 +10,6 @@
 #include "server/standby_role.h"
 
 #define RETRY_MS 500u
-#define RETRY_UNABLE_MS 10000u
 
 static uint64_t patience_ms(const struct standby *s) ON_MAIN
 {
@@ -99,12 +98,6 @@ void standby_watch_primary(struct standby *s, uint64_t now_ms)
     log_line_warn("%s is silent, and this standby takes over", s->config.primary);
     if (standby_promote(s, STANDBY_OTHER_IS_DEAD | STANDBY_BY_ITSELF, NULL, NULL, &err))
         log_line_error("%s", err.text);
-}
-
-void standby_note_unable(struct standby *s, const struct err *err)
-{
-    s->take_over_ms = clock_mono_ms() + RETRY_UNABLE_MS;
-    snprintf(s->unable, sizeof s->unable, "%.199s", err->text);
 }
 
 /* Why not, of a claim that does not let it. */
