@@ -135,8 +135,9 @@ def test_with_fsync_a_standby_that_was_restarted_takes_over_from_an_old_copy(pai
 
 
 def test_a_standby_that_finds_an_old_copy_serving_keeps_its_records(pair, counter):
-    """The copy is of a time without a standby in sync, so the primary serves before that one is back."""
-    p = pair("--durability", "fsync")
+    """The copy is of a time without a standby in sync, so the primary serves before that one is back, which stands still for a second or two: less
+    than its patience, or it could not be sure of all."""
+    p = pair("--durability", "fsync", "--standby-patience", "8s")
     worker = counter(p)
     p.standby.proc.send_signal(signal.SIGSTOP)
     wait_for("a primary that goes on alone", lambda: p.primary.says("is out of sync"), 30)
