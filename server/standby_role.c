@@ -130,7 +130,6 @@ int standby_role_note_deposed(const struct file_ops *files, const char *data_dir
 
     if (t->role != TERMS_PRIMARY)
         return 0;
-
     print_deposed(t, t->in_sync, text);
     return file_text_replace(files, data_dir, DEPOSED_NAME, text, strlen(text), err);
 }
@@ -161,10 +160,12 @@ bool standby_role_was_primary(const struct file_ops *files, const char *data_dir
 int standby_role_follow(const struct file_ops *files, const struct settings *s, struct err *err)
 {
     struct terms terms = { 0 };
+    struct err unnoted;
     int status = terms_read(files, s->data_dir, s->shards, &terms, err);
 
-    if (!status)
-        status = standby_role_note_deposed(files, s->data_dir, &terms, err);
+    /* Which is for a sentence alone: TERMS is written all the same. */
+    if (!status && standby_role_note_deposed(files, s->data_dir, &terms, &unnoted))
+        log_line_warn("%s", unnoted.text);
     if (!status) {
         terms.role = TERMS_STANDBY;
         terms.in_sync = false;
