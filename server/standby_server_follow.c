@@ -478,12 +478,25 @@ static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
     return 0;
 }
 
+/* The standby may have taken over between its question and the loss (standby_server_claim.c). */
+static bool asked_before_the_loss(const struct standby_server *s) ON_MAIN
+{
+    return s->claim_lost_ms && s->request.since_ms <= s->claim_lost_ms &&
+           s->sync.state != SYNC_OUT;
+}
+
 /* The standby of before, most often the same one, is not waited for any more: then the new one begins. */
 void standby_server_tick_follow(struct standby_server *s)
 {
     if (s->request.step != FOLLOW_LEAVING || standby_server_is_busy(s) ||
         standby_shards_is_busy(s->shards))
         return;
+    if (asked_before_the_loss(s)) {
+        err_set(&s->request.err, -EBUSY,
+                "the coordination service has just lost this psd's claim: ask again");
+        refuse_follow(s);
+        return;
+    }
     if (s->state != SERVER_SERVING && s->state != SERVER_AWAITED)
         return;
     s->sync.ends = true;

@@ -90,7 +90,7 @@ def test_a_standby_does_not_take_over_by_a_claim_of_a_restored_etcd(start, etcd)
 
 
 def test_a_person_promotes_the_standby_of_a_primary_that_died_with_its_claim(start, etcd):
-    pair, counter = start(etcd, "--durability", "fsync")
+    pair, counter = start(etcd, "--durability", "fsync", "--standby-patience", "60s")  # it stands still for less
     for member in (pair.primary, pair.standby):
         member.proc.send_signal(signal.SIGSTOP)
     etcd.restore()
@@ -142,4 +142,20 @@ def test_a_standby_that_is_lost_with_the_claim_holds_replies_up_until_it_is_back
     kill(pair.standby)
     pair.standby.start("--standby", pair.primary.address)
     await_claim(pair, etcd)
+    counter.check()
+
+
+def test_a_standby_that_asked_just_before_the_loss_was_seen_asks_again(start, etcd):
+    """Its question lies in the primary's socket when that one wakes up, so it is read first, and proves nothing."""
+    pair, counter = start(etcd, "--standby-patience", "20s")
+    kill(pair.standby)
+    pair.primary.proc.send_signal(signal.SIGSTOP)
+    etcd.delete("/psd/")
+    pair.standby.start("--standby", pair.primary.address)
+    wait_for("its start", lambda: pair.standby.log.read_text().count("listening on") >= 3, 30)
+    time.sleep(0.5)  # its question is sent
+    pair.primary.proc.send_signal(signal.SIGCONT)
+    began = time.monotonic()
+    await_claim(pair, etcd)
+    assert time.monotonic() - began < 15  # not when its question has timed out
     counter.check()

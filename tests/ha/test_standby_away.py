@@ -106,7 +106,8 @@ def test_a_standby_that_is_away_for_longer_than_its_log_copies(pair, counter, by
         assert checkpointed_log_bytes(p.primary) >= before and not p.primary.says(dropped)
     p.standby.start("--standby", p.primary.address)
     p.await_in_sync()
-    assert not p.primary.replication()["note"] and dropped not in p.primary.psctl("why").stdout
+    wait_for("a status without a note", lambda: p.primary.replication()["note"] == "", 10)
+    assert dropped not in p.primary.psctl("why").stdout
     copied = f"standby {p.standby.address} copies the newest restore point"
     assert p.primary.log.read_text().count(copied) == (2 if bytes_max == "1M" else 1)  # the first one when it was new
     worker.push_on()
