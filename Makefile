@@ -186,6 +186,8 @@ $(B)/wheel/lib/$(LIBPSD_SONAME): $(libpsd_o) $(LIBPSD_MAP)
 	    -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -s -o $@ $(filter %.o,$^) $(shell pkg-config --libs $(LIBPSD_PKGS)) -lpthread -lm
 
 $(WHEEL): $(B)/wheel/lib/$(LIBPSD_SONAME) $(PY_SRC)
+	@$(PYTHON) -c 'import setuptools, pip' 2>/dev/null || \
+	    { echo "packages are missing: as root, run: apt-get install -y $(APT_PYTHON) python3-numpy" >&2; exit 1; }
 	@echo "  WHEEL $@"
 	@rm -rf $(B)/wheel/stage && mkdir -p $(B)/wheel/stage && cp -r worker/python/psd worker/python/setup.py worker/python/pyproject.toml \
 	    worker/python/README.md $(B)/wheel/stage && find $(B)/wheel/stage -name __pycache__ -prune -exec rm -r {} +

@@ -102,8 +102,9 @@ int address_parse_listen(const char *name, const char *text, struct address *ret
 
     if (!split(text, strlen(text), ret, &port))
         return err_set(err, PS_ESETTING,
-                       "%s: found \"%.100s\", expected HOST:PORT, such as 127.0.0.1:7070", name,
-                       text);
+                       "%s: found \"%.100s\", expected HOST:PORT, such as 127.0.0.1:7070, with "
+                       "a port up to 65535",
+                       name, text);
     return 0;
 }
 

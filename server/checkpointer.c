@@ -587,10 +587,11 @@ static uint64_t find_log_max(const struct checkpointer *k, struct checkpointer_t
         return wanted;
     }
     if (!t->is_short)
-        log_line_info("log-max: the write-ahead logs may take %u times %" PRIu64
-                      " MiB, and the disk has %" PRIu64 " MiB for them and for checkpoints: "
-                      "a checkpoint is taken after each %" PRIu64 " MiB of log",
-                      k->config.keep + 1, wanted >> 20, t->space_bytes >> 20, share >> 20);
+        log_line_info(
+            "log-max: a checkpoint is taken after each %" PRIu64 " MiB of log, and not %" PRIu64
+            ": the logs of %u checkpoints are kept, and have half of the disk's %" PRIu64
+            " MiB",
+            share >> 20, wanted >> 20, k->config.keep + 1, t->space_bytes >> 20);
     t->is_short = true;
     return share;
 }

@@ -269,6 +269,14 @@ static void name_cluster(const struct hello_reply *map, char dst[static CLUSTER_
         snprintf(dst + at, CLUSTER_NAME_MAX - at, " and %" PRIu32 " more", map->n_nodes - n);
 }
 
+/* The primary of before, which had this standby's name of the cluster: with an empty directory it has its own. */
+static bool has_lost_the_name(const struct standby *s, const struct hello_reply *theirs) ON_MAIN
+{
+    return !s->config.settings->cluster.n && theirs->n_nodes == 1 &&
+           s->config.map->n_nodes == 1 && s->terms.history &&
+           strcmp(s->terms.peer, s->config.primary) == 0;
+}
+
 static int refuse_cluster(struct standby *s, const struct hello_reply *theirs) ON_MAIN
 {
     const struct hello_reply *ours = s->config.map;
@@ -276,6 +284,15 @@ static int refuse_cluster(struct standby *s, const struct hello_reply *theirs) O
 
     name_cluster(theirs, their_name);
     name_cluster(ours, our_name);
+    if (has_lost_the_name(s, theirs)) {
+        snprintf(
+            why, sizeof why,
+            "its cluster is %.28s, this standby's data is of %.28s: if the primary's disk is "
+            "lost, stop it and psctl promote --server %.47s; else give this one an empty "
+            "--data-dir",
+            their_name, our_name, s->config.own_address);
+        return refuse(s, PS_ECLUSTER, why);
+    }
     snprintf(why, sizeof why,
              "it is node %" PRIu32 " of cluster %s (shards a node: %" PRIu32
              "); this standby is node %" PRIu32 " of cluster %s (%" PRIu32 "; %s)",

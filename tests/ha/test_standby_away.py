@@ -168,3 +168,25 @@ def test_a_primary_that_comes_back_with_an_empty_disk_is_not_copied(pair, counte
         p.fail_over()
     end = counter(p).ask("stop")
     assert end["lowest"] == end["highest"] == before["pushed"] + end["pushed"], (before, end)
+
+
+def test_the_second_primary_that_comes_back_with_an_empty_disk_is_not_taken_for_another_cluster(pair, counter):
+    """It calls its cluster after itself then, and the pair after the first primary: what its standby says leads to a promotion all the same."""
+    p = pair()
+    worker = counter(p)
+    worker.push_on()
+    before = worker.ask("stop")
+    p.fail_over()
+    p.standby.start()
+    p.await_in_sync()
+    kill(p.primary)
+    shutil.rmtree(p.primary.data)
+    p.primary.start()
+    said = f"if the primary's disk is lost, stop it and psctl promote --server {p.standby.address};"
+    wait_for("the refusal", lambda: p.standby.says(said), 30)
+    wait_for("the standby's doctor", lambda: said in p.standby.psctl("doctor", "--every", "100ms").stdout, 20)
+    assert "do not promote" not in p.standby.psctl("doctor", "--every", "100ms").stdout
+    assert said in p.standby.psctl("why").stdout
+    p.fail_over()
+    end = counter(p).ask("stop")
+    assert end["lowest"] == end["highest"] == before["pushed"] + end["pushed"], (before, end)

@@ -330,7 +330,8 @@ static int plan_columns(struct schema *s, enum schema_numeric numeric_as, struct
     if (p->n_numeric == 0 && p->n_fields == 0)
         return err_set(
             err, PS_ESETTING,
-            "numeric and categorical: no column is either, so there is nothing to learn from");
+            "numeric and categorical: no column is either, so there is nothing to learn from: "
+            "name columns with these two, or give --format");
     return 0;
 }
 

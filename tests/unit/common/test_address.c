@@ -108,6 +108,7 @@ static void what_is_no_address_is_refused_with_the_setting_and_the_text(void **s
         assert_int_equal(address_parse_listen("listen", bad[i], &a, &err), PS_ESETTING);
         assert_non_null(strstr(err.text, "listen: found"));
         assert_non_null(strstr(err.text, bad[i]));
+        assert_non_null(strstr(err.text, "such as 127.0.0.1:7070, with a port up to 65535"));
     }
 }
 

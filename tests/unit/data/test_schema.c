@@ -338,7 +338,10 @@ static const struct bad_schema {
       "'99999999999999999999'" },
     { { .delimiter = ",", .columns = "y,a", .categorical = "a,,y" }, NULL, "an empty item" },
     { { .delimiter = ",", .columns = "y,a", .categorical = "a," }, NULL, "an empty item" },
-    { { .delimiter = ",", .columns = "y,a", .label = "y" }, NULL, "no column is either" },
+    { { .delimiter = ",", .columns = "y,a", .label = "y" },
+      NULL,
+      "no column is either, so there is nothing to learn from: name columns with these two, or "
+      "give --format" },
     { { .delimiter = ",", .columns = "a,b,a", .categorical = "a" },
       NULL,
       "2 columns are called 'a'" },
