@@ -399,11 +399,12 @@ test: deps                    ## in 13 minutes: all tests, sanitizers included; 
 	@$(MAKE) --no-print-directory golden
 	@tests/run.sh test
 
-ci: deps fuzz-deps deb-test-deps ## make test, unit tests without the real data, kernels, 10 s for each fuzz target
+ci: deps fuzz-deps deb-test-deps ## make test, with twice the cases of the longest tests; unit tests without the real data, kernels, 10 s for each fuzz target
 	@$(MAKE) --no-print-directory golden
 	@tests/run.sh ci
 
-soak: deps fuzz-deps          ## the simulation and each fuzz target for SECONDS (600)
+soak: deps fuzz-deps          ## all cases of the longest tests; the simulation and each fuzz target for SECONDS (600)
+	@$(MAKE) --no-print-directory golden
 	@tests/run.sh soak $(SECONDS)
 
 golden: $(BUILD)/golden/.done

@@ -17,8 +17,11 @@ if [ "$plan" != soak ]; then
     export PS_SEED="${PS_SEED:-$((0x${tree:-1}))}"
     echo "PS_SEED=$PS_SEED"
 fi
-# A sixth of the cases of the longest tests, another sixth with every change; CI takes all (tests/support/share.h).
-[ "$plan" != test ] || export PS_SHARE="${PS_SHARE:-6}"
+# A part of the cases of the longest tests, another with every change; a soak takes all (tests/support/share.h).
+case $plan in
+test) export PS_SHARE="${PS_SHARE:-6}" ;;
+ci) export PS_SHARE="${PS_SHARE:-3}" ;;
+esac
 export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan.supp"
 
 if [ ! -d "$PS_SHARED/data/criteo" ]; then
@@ -64,10 +67,14 @@ programs() { echo "$names" | grep -E "$2" | sed "s|^|build/$1/unit/|"; }
 # Those that take longest, so that none of them is left over when the others are done.
 long='core/test_(shard_(damage|budget)|replay)|recovery/test_(wal_replay|chain)|psd/test_interrupted|checkpoint/test_checkpoint_faults|client/test_(push_journal|ps_pulls|ps_broken|shard_link)|cuda/test_faults|worker/test_(device_(cache|push)|trainer)|model/test_threads|wal/test_wal_(reader|writer_faults)'
 
+# CI takes all cases where something is asked of all of them together.
 run_one='
     name=$(echo "$1" | sed "s|build/||; s|/|-|g")
+    [ "'$plan'" != ci ] || ! grep -qs share_is_all "tests/unit/${1#build/*/unit/}.c" || export PS_SHARE=1
     if timeout 900 "$1" >"'$log'/$name.log" 2>&1; then
-        n=$(grep -c "^\[       OK \]" "'$log'/$name.log"); echo "ok    $1 ($n tests)"
+        times >"'$log'/$name.times"
+        s=$(awk "NR == 2 {split(\$1, u, /[ms]/); split(\$2, s, /[ms]/); print int(60 * (u[1] + s[1]) + u[2] + s[2])}" "'$log'/$name.times")
+        n=$(grep -c "^\[       OK \]" "'$log'/$name.log"); echo "ok    $1 ($n tests, $s s of CPU)"
         sed -n "s|^skipped: |skipped: $1: |p" "'$log'/$name.log"
     else
         echo "FAIL  $1 (exit $?)"; tail -n 60 "'$log'/$name.log"
@@ -78,6 +85,11 @@ units() {
         xargs -P "$((jobs + 2))" -n1 sh -c "$run_one" sh | tee "$log/unit.txt"
     tally "$log/unit.txt"
     [ "$(grep -cE '^(ok|FAIL) ' "$log/unit.txt")" = $# ] || { echo "FAIL  unit tests: not all programs have ended"; failed=$((failed + 1)); }
+}
+# Of this VARIANT, those of which a run takes a share of the cases.
+shared_programs() {
+    shared=$(grep -l tests/support/share.h tests/unit/*/test_*.c | sed 's|^tests/unit/||; s|\.c$||')
+    programs "$1" "^($(echo $shared | tr ' ' '|'))\$"
 }
 # As on a machine that has nothing but the repository. The other unit tests do not know where the data would be.
 with_data=$(grep -l PS_SHARED tests/unit/*/test_*.c | sed 's|^tests/unit/||; s|\.c$||')
@@ -93,10 +105,11 @@ units_without_data() {
 
 # --- kernels ---
 
-# What can be held of kernels without a GPU: the lines that the tests run, registers and spills, and that all programs for one build.
+# What can be held of kernels without a GPU: the lines that a sixth of the tests' cases run, registers and spills, and that all programs for
+# one build.
 kernels() {
     for target in cuda-coverage cuda-budget gpu-programs; do
-        if timeout 900 make --no-print-directory -j"$jobs" $target >"$log/$target.log" 2>&1; then
+        if PS_SHARE=6 nice -n 19 timeout 1800 make --no-print-directory -j"$jobs" $target >"$log/$target.log" 2>&1; then
             said=$(tail -n1 "$log/$target.log")
             case $said in
             "no "*) echo "skipped: make $target: $said" ;;
@@ -107,8 +120,6 @@ kernels() {
             tail -n 40 "$log/$target.log"
         fi
     done >"$log/kernels.txt"
-    cat "$log/kernels.txt"
-    tally "$log/kernels.txt"
 }
 
 # --- the simulated cluster ---
@@ -147,14 +158,27 @@ END
 
 # NAME...: faults put into the product, which the simulation has to find; make sim-mutants puts in all of them.
 mutants() {
-    if timeout 900 tests/sim/mutants.py "$@" >"$log/mutants.log" 2>&1; then
+    if nice -n 19 timeout 1800 tests/sim/mutants.py "$@" >"$log/mutants.log" 2>&1; then
         sed 's/^/ok    mutant /' "$log/mutants.log"
     else
         echo "FAIL  mutants $*"
         cat "$log/mutants.log"
     fi >"$log/mutants.txt"
-    cat "$log/mutants.txt"
-    tally "$log/mutants.txt"
+}
+
+# CI alone: what computes and has no deadline takes the cores that tests of real processes leave idle, at the lowest priority.
+compute() {
+    kernels
+    mutants early-reply repeated-push fenced-lease
+    nice -n 19 tests/fuzz/run.sh --build >"$log/fuzz-build.log" 2>&1 || true # fuzz says what is wrong
+}
+computed() {
+    wait "$computing"
+    trap - INT TERM
+    for what in kernels mutants; do
+        cat "$log/$what.txt"
+        tally "$log/$what.txt"
+    done
 }
 
 # --- fuzzing ---
@@ -191,7 +215,7 @@ run_pytest() {
     suite=$1 variant=$2 processes=$3
     shift 3
     PS_BIN="build/$variant/bin" /usr/bin/python3 -m pytest -q -rfEs -n "$processes" --timeout=600 --durations=10 --assert=plain --showlocals -p no:cacheprovider \
-        "$@" >"$log/system-$suite.txt" 2>&1
+        --junitxml="$log/system-$suite.xml" "$@" >"$log/system-$suite.txt" 2>&1
     echo $? >"$log/system-$suite.status"
 }
 # SUITE: shows and counts what it has brought.
@@ -223,17 +247,30 @@ system_others() {
     run_pytest asan asan "$jobs" $([ "$plan" = ci ] || echo "--deselect=$orders") $S/test_oracle.py $S/test_worker.py $S/test_freeze.py $S/test_node.py $S/test_bad_frames.py $S/test_standby.py $S/test_pair.py
     run_pytest tsan tsan "$jobs" $([ "$plan" != ci ] || echo $S/test_oracle.py) $S/test_freeze.py $S/test_node.py $S/test_pair.py
 }
+# All cases of the tests of which a run takes a share.
+system_whole() {
+    run_pytest release release $((jobs + 3)) $(grep -lE '\bshare\(' $S/test_*.py)
+    run_pytest asan asan "$jobs" $S/test_oracle.py
+    run_pytest tsan tsan "$jobs" $S/test_oracle.py
+    for suite in release asan tsan; do
+        tally_pytest $suite
+    done
+}
 system() {
     trap 'trap - INT TERM; kill 0' INT TERM # those beside it, too, which a shell lets ignore ^C
     PS_PORTS_FROM=$((jobs + 3)) system_others &
     others=$!
     system_release
     wait $others
-    trap - INT TERM
     # By themselves: how long a worker waits is held to a bound.
     run_pytest hostile release "$jobs" $S/test_hostile.py
-    # Pairs of psd, whose standbys must not fall behind for want of a core.
+    # Pairs of psd, whose standbys must not fall behind for want of a core. They wait for much of their time.
+    if [ "$plan" = ci ]; then
+        compute &
+        computing=$!
+    fi
     run_pytest ha release "$jobs" tests/ha
+    [ "$plan" = ci ] || trap - INT TERM
     for suite in release hostile ha python asan tsan; do
         tally_pytest $suite
     done
@@ -241,17 +278,24 @@ system() {
 
 # --- plans ---
 
+build_all() {
+    phase "building: asan" build asan unit build/asan/bin/psd build/asan/bin/psworker build/asan/bin/psctl build/asan/bin/psbench
+    phase "building: tsan" build tsan $(programs tsan "$threads") build/tsan/bin/psd build/tsan/bin/psworker build/tsan/bin/psctl
+    phase "building: release" build release all golden-tests emu-plugin alloc-counter wheel build/release/bin/sim
+}
+
 if [ "$plan" = check ]; then
     phase "building" build release build/release/bin/psd build/release/bin/psworker build/release/bin/psctl unit golden-tests
     phase "unit tests: release" units $(programs release .)
     phase "tests of real processes: release" system_shortly
 elif [ "$plan" = soak ]; then
+    build_all
+    phase "unit tests: asan, tsan, all cases" units $(shared_programs asan) $(shared_programs tsan | grep -E "$threads")
+    phase "tests of real processes: all cases" system_whole
     phase "the simulated cluster" simulate_long
     phase "fuzzing" fuzz "$soak_s"
 else
-    phase "building: asan" build asan unit build/asan/bin/psd build/asan/bin/psworker build/asan/bin/psctl build/asan/bin/psbench
-    phase "building: tsan" build tsan $(programs tsan "$threads") build/tsan/bin/psd build/tsan/bin/psworker build/tsan/bin/psctl
-    phase "building: release" build release all golden-tests emu-plugin alloc-counter wheel build/release/bin/sim
+    build_all
     phase "unit tests: asan, tsan" units $(programs asan .) $(programs tsan "$threads")
     phase "the simulated cluster" simulate_shortly $([ "$plan" = ci ] && echo 1 || echo 2)
     phase "fuzzing: inputs that are kept" fuzz --replay
@@ -259,8 +303,7 @@ else
 fi
 if [ "$plan" = ci ]; then
     phase "unit tests: asan, without the data" units_without_data $(echo "$with_data" | sed 's|^|build/asan/unit/|')
-    phase "kernels" kernels
-    phase "mutants of the simulation" mutants early-reply repeated-push fenced-lease
+    phase "kernels, mutants of the simulation: begun beside tests of pairs" computed
     phase "fuzzing: 10 s each" fuzz 10
 fi
 

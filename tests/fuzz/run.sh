@@ -2,8 +2,8 @@
 # Fuzzes: tests/fuzz/run.sh SECONDS [TARGET...], each target for so long, as many at a time as there are cores. It
 # starts from the inputs that are kept (corpus/), from seeds that the project's own writers make, and from what runs
 # before it have found. Without clang's libFuzzer those inputs are run once, under gcc's sanitizers; in CI that is a
-# failure. A line for each target. --replay [TARGET...] runs the kept inputs and the seeds once under gcc's sanitizers;
-# --keep [TARGET...] adds to corpus/ what runs have found and it does not cover.
+# failure. A line for each target. --build only builds what that runs. --replay [TARGET...] runs the kept inputs and the
+# seeds once under gcc's sanitizers; --keep [TARGET...] adds to corpus/ what runs have found and it does not cover.
 cd "$(dirname "$0")/../.." || exit 2
 run=build/fuzz/run # corpus/, seeds/ and log of each target; found/: inputs that fail
 corpus_bytes_max=100000
@@ -58,10 +58,11 @@ if [ "$1" = --one ]; then
     one "$2" "$3" "$4"
     exit
 fi
-seconds=$1
+seconds=$1 only_builds=
 shift
-[ "$seconds" = --keep ] || [ "$seconds" = --replay ] || [ "$seconds" -gt 0 ] 2>/dev/null ||
-    { echo "usage: tests/fuzz/run.sh SECONDS [TARGET...] | --replay [TARGET...] | --keep [TARGET...]" >&2; exit 2; }
+[ "$seconds" != --build ] || only_builds=yes
+[ "$seconds" = --keep ] || [ "$seconds" = --replay ] || [ "$seconds" = --build ] || [ "$seconds" -gt 0 ] 2>/dev/null ||
+    { echo "usage: tests/fuzz/run.sh SECONDS [TARGET...] | --build | --replay [TARGET...] | --keep [TARGET...]" >&2; exit 2; }
 [ $# -gt 0 ] || set -- $(ls tests/fuzz/fuzz_*.c | sed 's|.*/fuzz_||; s|\.c$||')
 
 mkdir -p "$run"
@@ -70,6 +71,7 @@ if [ "$seconds" = --replay ]; then
     variant=asan cc=${CC:-cc} seconds=replay
 elif echo "$probe" | clang -fsanitize=fuzzer,address -x c - -o "$run/probe" >"$run/probe.log" 2>&1; then
     variant=fuzz cc=clang
+    case ${CC:-} in "ccache "*) cc="ccache clang" ;; esac
 elif [ -n "${CI:-}" ]; then
     echo "clang with libFuzzer is missing (packages clang, libclang-rt-dev)" >&2
     exit 1
@@ -80,6 +82,7 @@ fi
 make --no-print-directory -j"$(nproc)" CC="$cc" VARIANT=$variant fuzz-targets >"$run/build.log" 2>&1 ||
     { tail -n 40 "$run/build.log"; exit 1; }
 
+[ -z "$only_builds" ] || exit 0
 if [ "$seconds" = --keep ]; then
     for name in "$@"; do keep "$name" build/$variant/fuzz/fuzz_"$name"; done
     exit

@@ -5,12 +5,8 @@ cd "$(dirname "$0")/../.." || exit 2
 flags=$(tests/lint/flags.sh "$1") || exit 2
 cxxflags=$(tests/lint/flags.sh "$1" CXXFLAGS) || exit 2
 emu=$(tests/lint/flags.sh "$1" EMU_ON) || exit 2
-tests/lint/files.sh | grep -E '\.(c|cu|cpp)$' | grep -v '^tests/gpu/.*\.cu$' | {
-    while read -r file; do
-        case $file in
-        *.c) eval "clang $flags -fsyntax-only \"$file\"" || bad=1 ;;
-        *) eval "clang++ $cxxflags $emu -x c++ -fsyntax-only \"$file\"" || bad=1 ;;
-        esac
-    done
-    exit ${bad:-0}
-}
+files() { tests/lint/files.sh | grep -v '^tests/gpu/.*\.cu$' | grep -E "\.($1)\$"; }
+side_by_side="xargs -P $(nproc) -n 8"
+files c | eval "$side_by_side clang $flags -fsyntax-only" || bad=1
+files 'cu|cpp' | eval "$side_by_side clang++ $cxxflags $emu -x c++ -fsyntax-only" || bad=1
+exit ${bad:-0}

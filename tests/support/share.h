@@ -1,5 +1,5 @@
-/* Which of its cases a long test takes: all, or each n-th with PS_SHARE=n (make test: a sixth; make ci: all). The seed says which these are,
- * so every change of the sources has others. */
+/* Which of its cases a long test takes: all, or each n-th with PS_SHARE=n (make test: a sixth; make ci: a third; make soak:
+ * all). The seed says which these are, so every change of the sources has others. */
 #ifndef TESTS_SUPPORT_SHARE_H
 #define TESTS_SUPPORT_SHARE_H
 
@@ -34,7 +34,7 @@ static inline long share_first(void)
     return share_first_of(share_step());
 }
 
-/* What only all cases together have to show is asked of them. */
+/* What only all cases together have to show is asked of them; make ci runs all cases of a program that calls this. */
 static inline int share_is_all(void)
 {
     return share_step() == 1;

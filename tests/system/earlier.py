@@ -19,10 +19,10 @@ def make(source, commit, programs):
         tree = subprocess.run(["git", "-C", ROOT, "archive", commit], check=True, capture_output=True).stdout
         subprocess.run(["tar", "-x", "-C", half], input=tree, check=True)
         half.rename(source)
-    # PS_BIN's variant does not matter: the programs speak to each other.
+    # PS_BIN's variant does not matter: the programs speak to each other. Little optimization takes a third less time to compile.
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "VARIANT", "BUILD")}
-    done = subprocess.run(["make", "-j2", *(f"build/release/bin/{name}" for name in programs)], cwd=source, env=environment,
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(["make", "-j2", "flags.release=-O1 -march=x86-64-v2", "WERROR=", *(f"build/release/bin/{name}" for name in programs)],
+                          cwd=source, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return source / "build/release/bin"
 

@@ -29,11 +29,17 @@ def shared(path):
     return p
 
 
-def share(cases):
+def share(cases, whole_up_to=1):
     """What this run takes of a long test's cases: all, or each n-th with PS_SHARE=n, but one at least. PS_SEED says which
-    (tests/support/share.h)."""
-    step = min(max(int(os.environ.get("PS_SHARE", 1)), 1), len(cases))
+    (tests/support/share.h). Those that are of use only together are whole up to a PS_SHARE."""
+    n = int(os.environ.get("PS_SHARE", 1))
+    step = 1 if n <= whole_up_to else min(n, len(cases))
     return cases[int(os.environ.get("PS_SEED", "0"), 0) % step::step]
+
+
+def sanitized_share(cases):
+    """All in the release build. With sanitizers, which are ten times slower and look at threads and memory, a share of them."""
+    return share(cases) if BIN.parent.name in ("asan", "tsan") else cases
 
 
 def golden():
