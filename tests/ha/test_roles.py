@@ -84,7 +84,12 @@ def test_after_a_switch_to_a_third_machine_the_pair_goes_on(pair, third, count):
     move_to_a_third(p, c)
     await_following(b, c)  # in the same process
     assert b.says(f"--standby {a.address} is done: that was the primary before, and this psd follows {c.address}")
+    for member in (b, c):  # `a` was the first in the list of nodes, and is nobody's partner
+        said = member.psctl("cluster")
+        assert said.returncode == 0 and a.address not in said.stdout and b.address in said.stdout, said
     kill(b)
+    said = c.psctl("cluster")
+    assert said.returncode == 1 and f"{b.address} does not answer: " in said.stdout and a.address not in said.stdout, said
     b.start(*option)  # its command of before
     await_following(b, c)
     assert c.psctl("switch").returncode == 0
