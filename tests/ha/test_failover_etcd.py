@@ -348,6 +348,25 @@ def test_a_psd_with_the_name_of_another_cluster_keeps_its_data(tmp_path, etcd):
         kill(*members)
 
 
+def test_a_new_standbys_place_in_the_cluster_is_what_its_primary_says(tmp_path, etcd):
+    """Before that it is a node alone, which is no other cluster: its log has no error about etcd's name."""
+    url, ports = etcd.url(), free_ports(3)
+    nodes = ",".join(f"127.0.0.1:{port}" for port in ports[:2])
+    members = [Member(tmp_path / str(i), port, "--coord", url, "--shards", "1", "--cluster", nodes, "--node", str(i)) for i, port in enumerate(ports[:2])]
+    standby = Member(tmp_path / "standby", ports[2], "--coord", url)
+    try:
+        for member in members:
+            member.start()
+            member.await_ready()
+        standby.start("--standby", members[1].address)
+        wait_for("a standby in sync", lambda: members[1].says(f"standby {standby.address} is in sync"), 30)
+        assert "the cluster of this name" not in standby.log.read_text(), standby.log.read_text()
+        kill(members[1])
+        wait_for("the takeover", lambda: standby.says("psd ready: "), 30)
+    finally:
+        kill(*(m for m in (*members, standby) if m.proc))
+
+
 def test_etcd_that_asks_for_certificates_and_a_password(tmp_path):
     etcd = Etcd(tmp_path, guarded=True)
     url, pair = etcd.url(), None
