@@ -61,7 +61,7 @@ def test_without_etcd_a_standby_that_comes_back_holds_no_push_up(start, etcd):
     """It is not in sync before etcd has noted it: until then the primary goes on alone."""
     pair, counter = start(etcd)
     kill(pair.standby)
-    wait_for("a primary that goes on alone", lambda: pair.primary.says("is out of sync"), 30)
+    pair.primary.await_alone()
     etcd.signal(signal.SIGSTOP, 0)
     wait_for("a word of it", lambda: pair.primary.says("the service does not answer"), 60)
     pair.standby.start("--standby", pair.primary.address)
@@ -102,7 +102,7 @@ def test_a_standby_that_ends_is_out_of_sync_in_etcd_first(start, etcd):
     """The primary goes on alone; restarted without its standby it serves, and a standby that was not in sync does not."""
     pair, counter = start(etcd, "--durability", "fsync")
     kill(pair.standby)
-    wait_for("a primary that goes on alone", lambda: pair.primary.says("is out of sync"), 30)
+    pair.primary.await_alone()
     counter.ask("go")
     kill(pair.primary)
     pair.standby.start("--standby", pair.primary.address)
@@ -156,7 +156,7 @@ def test_a_person_promotes_what_etcd_calls_out_of_sync_with_accept_loss_alone(st
     """The standby still believes that it is in sync: it stood still while its primary went on alone."""
     pair, counter = start(etcd, "--durability", "fsync")
     pair.standby.proc.send_signal(signal.SIGSTOP)
-    wait_for("a primary that goes on alone", lambda: pair.primary.says("is out of sync"), 30)
+    pair.primary.await_alone()
     counter.ask("go")
     kill(pair.primary)
     pair.standby.proc.send_signal(signal.SIGCONT)
