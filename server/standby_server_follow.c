@@ -33,9 +33,9 @@ static uint64_t copy_rest_ms(const struct standby_server *s) ON_MAIN
     if (s->copies.n < COPIES_AT_ONCE ||
         strcmp(s->copies.address, s->request.asked.address) != 0)
         return 0;
-    for (uint32_t n = COPIES_AT_ONCE; n < s->copies.n && rest_ms < REST_MS_MAX; n++)
-        rest_ms *= 2;
-    return rest_ms < REST_MS_MAX ? rest_ms : REST_MS_MAX;
+    for (uint32_t n = COPIES_AT_ONCE; n < s->copies.n; n++)
+        rest_ms = rest_ms < REST_MS_MAX / 2 ? 2 * rest_ms : REST_MS_MAX;
+    return rest_ms;
 }
 
 static void note_copy(struct standby_server *s) ON_MAIN

@@ -25,10 +25,8 @@ static uint64_t pulls_wait_ms(const struct standby_server *s) ON_MAIN
     uint64_t longest_ms = 0;
 
     for (uint32_t i = 0; i < s->n_shards && s->state != SERVER_OFF; i++) {
-        const uint64_t until_ms =
-            atomic_load(&standby_shards_view(s->shards, i)->alone_until_ms);
         const uint64_t silent_ms =
-            until_ms && now_ms > until_ms ? now_ms - until_ms + FETCH_HANDLER_ALONE_MS : 0;
+            fetch_handler_silent_ms(standby_shards_view(s->shards, i), now_ms);
 
         longest_ms = silent_ms > longest_ms ? silent_ms : longest_ms;
     }
