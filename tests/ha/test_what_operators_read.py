@@ -101,6 +101,10 @@ def test_a_standby_that_was_restarted_says_that_it_does_not_know_whether_it_has_
     p.standby.start()
     wait_for("its doubt", lambda: p.standby.replication().get("unheard"), 20)
     said = p.standby.psctl("promote", "--the-other-is-dead")
+    advice = f"{p.primary.address} is asked to be followed: Connection refused: no program listens there; if it is dead, psctl promote --accept-loss makes " \
+             "this one the primary"
+    wait_for("its advice", lambda: advice in p.standby.psctl("why").stdout and page(p.standby, "/healthz") == (503, f"{advice}\n"), 20)
+    assert doctor(p.standby).count("psctl promote") == 1
     assert said.returncode == 1 and "has not followed it since its own start" in said.stderr, said.stderr
     assert "psctl promote --accept-loss makes this one the primary" in doctor(p.standby)
 
