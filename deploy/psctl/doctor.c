@@ -152,8 +152,9 @@ static void examine_replication(struct examination *e, const cJSON *node, double
         return;
     }
     if (field_text(r, "refused")[0]) {
-        say(e, PROBLEM, n, "it refuses a standby: %s", field_text(r, "refused"));
-        return;
+        say(e, PROBLEM, n, "%s", field_text(r, "refused"));
+        if (strcmp(state, "awaits its standby") != 0 && field_number(r, "gone_unix_ms") <= 0)
+            return;
     }
     if (!r || !peer[0] || field_is_true(r, "in_sync"))
         return;
