@@ -56,7 +56,18 @@ uint64_t connector_backoff_ms(uint32_t n_failed, uint64_t seed)
 
 const char *connector_why(int status)
 {
-    return status == UV_EOF ? "the connection was closed" : status_text(status);
+    switch (status) {
+    case UV_EOF:
+        return "the connection was closed";
+    case UV_EAI_NONAME:
+    case UV_EAI_NODATA:
+        return "its host name is not known";
+    case UV_EAI_AGAIN:
+    case UV_EAI_FAIL:
+        return "its host name is not known, and no name server has answered";
+    default:
+        return status_text(status);
+    }
 }
 
 bool connector_is_final(int status)

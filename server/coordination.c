@@ -124,25 +124,39 @@ static const struct coord_item *find_item(const char *key, const struct coord_it
     return n ? &items[n - 1] : NULL;
 }
 
+/* A psd that is to be a standby is taken for a node alone until its primary has said which one it is. */
+static bool is_without_place(const struct coordination *c, const struct claim_config *theirs)
+{
+    const struct claim_config *ours = &c->config.cluster;
+
+    return !c->config.is_placed &&
+           (theirs->n_nodes != ours->n_nodes || theirs->n_shards != ours->n_shards);
+}
+
 /* True if that lets this psd in, which was kept out before. */
 static bool take_config(struct coordination *c, const struct coord_item *item)
 {
     const bool was_of_another = c->is_of_another;
     struct claim_config theirs;
-    struct err err = { 0 };
+    struct err err = { 0 }, unplaced = { 0 };
 
     c->has_config = item != NULL;
     if (item && claim_config_read(item->value, &theirs))
         err_set(&err, PS_EPROTO, "coord: " CLAIM_CONFIG_KEY " is not of a psd: %.60s",
                 item->value);
+    else if (item && is_without_place(c, &theirs))
+        err_set(&unplaced, PS_ECLUSTER,
+                "coord: the primary has not said yet which node of the cluster this psd is");
     else if (item)
         err.status = claim_config_compare(&theirs, &c->config.cluster, &err);
+    if (err.status)
+        log_line_error("%s", err.text);
+    else
+        err = unplaced; /* which is no error */
     c->was_let_in = c->was_let_in || (item && !err.status);
     c->is_of_another = err.status && !c->was_let_in;
-    if (err.status) {
+    if (err.status)
         c->err = err;
-        log_line_error("%s", err.text);
-    }
     return was_of_another && !c->is_of_another;
 }
 

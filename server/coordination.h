@@ -12,7 +12,7 @@
  * service".
  *
  * The first claim of a cluster also writes what all its nodes share (claim.h). A psd of another shape has no claim: it
- * may have been given the name of another cluster.
+ * may have been given the name of another cluster. A standby has no claim before its primary has said which node it is.
  */
 #ifndef SERVER_COORDINATION_H
 #define SERVER_COORDINATION_H
@@ -35,6 +35,7 @@ struct coordination_config {
     struct coord_options service; /* borrowed */
     uint32_t group;
     struct claim_config cluster;
+    bool is_placed;          /* else the primary has still to say which node this psd is */
     const char *own_address; /* borrowed; filled in before a claim is written or compared */
     void (*on_change)(void *owner); /* another claim is known, or the first */
     void *owner;                    /* borrowed */

@@ -596,6 +596,7 @@ static void make_helpers(struct node *n) ON_MAIN
                                               .settings = s,
                                               .files = &file_os,
                                               .welcome = &n->map,
+                                              .has_map = group_view_has_map(n->groups),
                                               .memory = &n->memory,
                                               .own_address = n->own_address,
                                               .serve = serve,

@@ -18,6 +18,18 @@ static const char *state_name(const struct standby_view *v)
     return v->state == STANDBY_FOLLOWING && v->in_sync ? "in sync" : names[v->state];
 }
 
+/* What a person can do about a primary that does not answer. One that refuses says it itself. */
+static const char *advice(const struct standby_view *v)
+{
+    if (v->is_refused || !v->why[0])
+        return "";
+    if (!v->has_data)
+        return "; this standby has no data yet: start the primary there";
+    return v->may_lack
+               ? "; if it is dead, psctl promote --accept-loss makes this one the primary"
+               : "; if it is dead, psctl promote makes this one the primary";
+}
+
 static void describe(const struct standby_view *v, const char *primary, char *dst,
                      size_t dst_bytes)
 {
@@ -31,9 +43,9 @@ static void describe(const struct standby_view *v, const char *primary, char *ds
         if (v->is_promoting)
             snprintf(dst, dst_bytes, "it becomes the primary");
         else
-            snprintf(dst, dst_bytes, "%s is asked to be followed%s%s%s", primary,
+            snprintf(dst, dst_bytes, "%s is asked to be followed%s%s%s%s", primary,
                      v->why[0] ? ": " : "", v->why,
-                     v->is_refused ? "; it is asked again every 2 s" : "");
+                     v->is_refused ? "; it is asked again every 2 s" : "", advice(v));
         break;
     case STANDBY_COPYING:
         snprintf(dst, dst_bytes, "copying from %s: %" PRIu64 " of %" PRIu64 " bytes", primary,

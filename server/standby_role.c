@@ -56,41 +56,51 @@ static void log_known(const struct settings *s, const struct terms *t, bool done
                       s->standby, t->peer);
 }
 
+enum option { OPTION_NONE, OPTION_FOLLOWED, OPTION_PARTNER, OPTION_DONE };
+
 /* --standby counts if it names somebody whom the directory does not know. The partner in TERMS, and one of before, are
  * known: what this psd is to the first is in TERMS, and the second one's time is over. */
-static int decide_role(const struct file_ops *files, const struct settings *s,
-                       const struct terms *t, char ret_primary[static MESSAGE_ADDRESS_MAX],
-                       struct err *err)
+static int read_option(const struct file_ops *files, const struct settings *s,
+                       const struct terms *t, enum option *ret, struct err *err)
 {
     const bool is_new = !t->history && (t->role == TERMS_PRIMARY || !t->peer[0]);
     bool done = false;
     int status = 0;
 
-    if (t->role == TERMS_STANDBY)
-        snprintf(ret_primary, MESSAGE_ADDRESS_MAX, "%.127s", t->peer);
     if (s->standby[0] && !is_new)
         status = is_done(files, s, &done, err);
-    if (status || !s->standby[0])
+    *ret = !s->standby[0]                               ? OPTION_NONE
+           : done                                       ? OPTION_DONE
+           : is_new || strcmp(s->standby, t->peer) != 0 ? OPTION_FOLLOWED
+                                                        : OPTION_PARTNER;
+    return status;
+}
+
+static int decide_role(const struct file_ops *files, const struct settings *s,
+                       const struct terms *t, char ret_primary[static MESSAGE_ADDRESS_MAX],
+                       struct err *err)
+{
+    enum option option;
+    int status = read_option(files, s, t, &option, err);
+
+    if (t->role == TERMS_STANDBY)
+        snprintf(ret_primary, MESSAGE_ADDRESS_MAX, "%.127s", t->peer);
+    if (status || option == OPTION_NONE)
         return status;
-    if (is_new || (!done && strcmp(s->standby, t->peer) != 0))
+    if (option == OPTION_FOLLOWED)
         snprintf(ret_primary, MESSAGE_ADDRESS_MAX, "%.127s", s->standby);
     else
-        log_known(s, t, done);
+        log_known(s, t, option == OPTION_DONE);
     return 0;
 }
 
 int standby_role_names_partner(const struct file_ops *files, const struct settings *s,
                                const struct terms *t, bool *ret, struct err *err)
 {
-    bool done = false;
-    int status = 0;
+    enum option option;
+    int status = read_option(files, s, t, &option, err);
 
-    *ret = false;
-    if (!s->standby[0] || !t->history || t->role != TERMS_PRIMARY ||
-        strcmp(s->standby, t->peer) != 0)
-        return 0;
-    status = is_done(files, s, &done, err);
-    *ret = !status && !done;
+    *ret = !status && option == OPTION_PARTNER && t->role == TERMS_PRIMARY;
     return status;
 }
 

@@ -34,8 +34,9 @@ struct standby_server_config {
     const struct settings *settings;   /* borrowed */
     const struct file_ops *files;      /* borrowed */
     const struct hello_reply *welcome; /* borrowed */
-    const char *own_address;           /* borrowed; known once the shards are restored */
-    struct channel_memory *memory;     /* borrowed */
+    bool has_map;            /* else `welcome` is a guess, before the primary has said it */
+    const char *own_address; /* borrowed; known once the shards are restored */
+    struct channel_memory *memory; /* borrowed */
     struct shard_call_config shards;
     void (*serve)(void *owner);                         /* once: workers may come */
     void (*deposed)(void *owner, const char *sentence); /* once: this psd is to end */

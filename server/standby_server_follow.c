@@ -33,9 +33,9 @@ static uint64_t copy_rest_ms(const struct standby_server *s) ON_MAIN
     if (s->copies.n < COPIES_AT_ONCE ||
         strcmp(s->copies.address, s->request.asked.address) != 0)
         return 0;
-    for (uint32_t n = COPIES_AT_ONCE; n < s->copies.n && rest_ms < REST_MS_MAX; n++)
-        rest_ms *= 2;
-    return rest_ms < REST_MS_MAX ? rest_ms : REST_MS_MAX;
+    for (uint32_t n = COPIES_AT_ONCE; n < s->copies.n; n++)
+        rest_ms = rest_ms < REST_MS_MAX / 2 ? 2 * rest_ms : REST_MS_MAX;
+    return rest_ms;
 }
 
 static void note_copy(struct standby_server *s) ON_MAIN
@@ -106,11 +106,37 @@ static void answer_follow(struct standby_server *s) ON_MAIN
     standby_server_end_follow(s);
 }
 
+/* Else it goes on by itself once something is over. */
+static bool is_for_a_person(int status)
+{
+    return status == PS_ECLUSTER || status == PS_ENOCHECKPOINT;
+}
+
+/* Operators are told of it as long as it asks. False: just so it was refused before. */
+static bool note_refused(struct standby_server *s) ON_MAIN
+{
+    const struct follower_request *q = &s->request;
+    const uint64_t now_ms = clock_mono_ms();
+    const bool is_known = strcmp(s->refused.why, q->err.text) == 0 &&
+                          strcmp(s->refused.address, q->asked.address) == 0 &&
+                          now_ms <= s->refused.asked_ms + STANDBY_SERVER_REFUSED_FOR_MS;
+
+    if (!is_for_a_person(q->err.status))
+        return true;
+    if (!is_known)
+        s->refused.since_ms = now_ms;
+    s->refused.asked_ms = now_ms;
+    s->refused.has_the_data = q->has_the_data;
+    snprintf(s->refused.address, sizeof s->refused.address, "%s", q->asked.address);
+    snprintf(s->refused.why, sizeof s->refused.why, "%s", q->err.text);
+    return !is_known;
+}
+
 static void refuse_follow(struct standby_server *s) ON_MAIN
 {
     char more[64];
 
-    if (s->request.connection &&
+    if (s->request.connection && note_refused(s) &&
         log_line_limit_pass(&s->limit, "refused", 0, uv_now(s->config.loop), more))
         log_line_warn("standby %.63s is refused: %s%s", s->request.name, s->request.err.text,
                       more);
@@ -411,22 +437,18 @@ static bool has_lost_its_data(const struct standby_server *s) ON_MAIN
            has_records;
 }
 
-/* Operators are told as long as it asks: it has the only copy. */
+/* It has the only copy. */
 static int refuse_who_has_the_data(struct standby_server *s, struct err *err) ON_MAIN
 {
     const char *address = s->request.asked.address;
 
-    s->refused.asked_ms = clock_mono_ms();
-    if (!s->refused.why[0] || strcmp(s->refused.address, address) != 0)
-        s->refused.since_ms = s->refused.asked_ms;
-    snprintf(s->refused.address, sizeof s->refused.address, "%s", address);
-    err_set(err, PS_ECLUSTER,
-            "primary %.48s has no data of this pair, and standby %.48s has it: if the "
-            "primary's disk is lost, stop it and psctl promote --server %.48s; else give the "
-            "standby an empty --data-dir",
-            s->config.own_address, address, address);
-    snprintf(s->refused.why, sizeof s->refused.why, "%s", err->text);
-    return err->status;
+    s->request.has_the_data = true;
+    return err_set(
+        err, PS_ECLUSTER,
+        "primary %.48s has no data of this pair, and standby %.48s has it: if the "
+        "primary's disk is lost, stop it and psctl promote --server %.48s; else give the "
+        "standby an empty --data-dir",
+        s->config.own_address, address, address);
 }
 
 /* 0, or why this one may not follow now. */
@@ -531,6 +553,7 @@ int standby_server_receive_follow(struct standby_server *s, struct request *r)
     q->request_id = r->header->request_id;
     q->since_ms = clock_mono_ms();
     q->err = (struct err){ 0 };
+    q->has_the_data = false;
     snprintf(q->name, sizeof q->name, "%s", r->connection->hello.name);
     connection_hold(r->connection);
     if (check_follow(s, &q->err)) {

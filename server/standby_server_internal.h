@@ -27,7 +27,8 @@
 #include "server/standby_settings.h"
 #include "server/standby_shards.h"
 
-#define DOUBT_MAX 280u /* a sentence with an address */
+#define DOUBT_MAX 280u                       /* a sentence with an address */
+#define STANDBY_SERVER_REFUSED_FOR_MS 60000u /* since it asked last */
 
 enum server_state {
     SERVER_OFF,
@@ -59,6 +60,7 @@ struct follower_request {
         *first; /* owned, n_shards: this node's newest records; the answer's; of a copy */
     enum follow_action action;
     struct err err;
+    bool has_the_data; /* of this pair, which this psd has not: err */
 };
 
 enum switch_step { SWITCH_NONE, SWITCH_DRAINING, SWITCH_SEALING, SWITCH_HANDED_OVER };
@@ -110,9 +112,10 @@ struct standby_server {
         uint64_t begun_ms;   /* the last one */
         uint64_t in_sync_ms; /* since when what it made is in sync */
     } copies;
-    struct { /* the last one that has this pair's data, which this psd has not */
+    struct { /* the last one, for what a person has to mend */
         char address[MESSAGE_ADDRESS_MAX];
         char why[256]; /* "": there is none, or it follows */
+        bool has_the_data;
         uint64_t since_ms, asked_ms;
     } refused;
     struct { /* standby_server_address.c */

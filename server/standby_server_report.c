@@ -3,13 +3,13 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/clock.h"
 
-#define FOLLOW_SLOW_MS 500u   /* a FOLLOW that waits longer is told, */
-#define COPY_SLOW_MS 5000u    /* and a standby that copies, and asks for nothing */
-#define REFUSED_FOR_MS 60000u /* since it asked last a standby that is refused is told of */
-#define ASKS_WITHIN_MS 5000u  /* a standby that lives, and does not follow, asks more often */
+#define FOLLOW_SLOW_MS 500u  /* a FOLLOW that waits longer is told, */
+#define COPY_SLOW_MS 5000u   /* and a standby that copies, and asks for nothing */
+#define ASKS_WITHIN_MS 5000u /* a standby that lives, and does not follow, asks more often */
 
 static const char *named_primary(const struct standby_server *s) ON_MAIN
 {
@@ -25,10 +25,8 @@ static uint64_t pulls_wait_ms(const struct standby_server *s) ON_MAIN
     uint64_t longest_ms = 0;
 
     for (uint32_t i = 0; i < s->n_shards && s->state != SERVER_OFF; i++) {
-        const uint64_t until_ms =
-            atomic_load(&standby_shards_view(s->shards, i)->alone_until_ms);
         const uint64_t silent_ms =
-            until_ms && now_ms > until_ms ? now_ms - until_ms + FETCH_HANDLER_ALONE_MS : 0;
+            fetch_handler_silent_ms(standby_shards_view(s->shards, i), now_ms);
 
         longest_ms = silent_ms > longest_ms ? silent_ms : longest_ms;
     }
@@ -278,21 +276,33 @@ static bool is_missing(const struct standby_server *s) ON_MAIN
     return s->terms.peer[0] && s->sync.state != SYNC_IN;
 }
 
-/* It has the data that this psd lacks. */
+/* While another one follows, only one that has the data which this psd lacks is worth a word. */
+static bool shows_refused(const struct standby_server *s) ON_MAIN
+{
+    return s->refused.why[0] && (s->refused.has_the_data || !s->is_followed) &&
+           clock_mono_ms() <= s->refused.asked_ms + STANDBY_SERVER_REFUSED_FOR_MS;
+}
+
 static void describe_refused(const struct standby_server *s, struct stats_standby *ret) ON_MAIN
 {
-    const uint64_t now_ms = clock_mono_ms();
+    const size_t n = strlen(ret->wait);
     uint64_t ago_ms;
 
-    if (!s->refused.why[0] || now_ms > s->refused.asked_ms + REFUSED_FOR_MS)
+    if (!shows_refused(s))
         return;
     ret->is_on = ret->is_missing = true;
-    snprintf(ret->refusal, sizeof ret->refusal, "%s", s->refused.why);
+    if (s->refused.has_the_data)
+        snprintf(ret->refusal, sizeof ret->refusal, "%s", s->refused.why);
+    else
+        snprintf(ret->refusal, sizeof ret->refusal, "standby %.127s is refused: %s",
+                 s->refused.address, s->refused.why);
     if (!ret->peer[0])
         snprintf(ret->peer, sizeof ret->peer, "%s", s->refused.address);
-    if (ret->wait[0])
+    if (s->state == SERVER_AWAITED && n)
+        snprintf(ret->wait + n, sizeof ret->wait - n, "; %s", ret->refusal);
+    if (n)
         return;
-    ago_ms = now_ms - s->refused.since_ms;
+    ago_ms = clock_mono_ms() - s->refused.since_ms;
     ret->wait_since_unix_ms = clock_unix_ms() - ago_ms;
 }
 

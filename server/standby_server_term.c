@@ -343,6 +343,7 @@ struct coordination *standby_server_coordinate(struct standby_server *s)
                                           .on_change = on_claim,
                                           .owner = s };
 
+    config.is_placed = s->config.has_map;
     config.cluster.n_nodes = s->config.welcome->n_nodes;
     config.cluster.n_shards = settings->shards;
     standby_settings_shared(settings, config.cluster.settings);

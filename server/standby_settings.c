@@ -51,6 +51,30 @@ static size_t word(const char *text, const char **ret_next)
     return n;
 }
 
+/* What is compared of the list of nodes says nothing to a person. */
+static bool is_cluster(const char *setting)
+{
+    static const char cluster[] = "cluster=";
+
+    return strncmp(setting, cluster, sizeof cluster - 1) == 0;
+}
+
+static int refuse_setting(const char *primary, size_t primary_bytes, const char *standby,
+                          size_t standby_bytes, struct err *err)
+{
+    char theirs[CLAIM_SETTING_MAX], ours[CLAIM_SETTING_MAX];
+
+    if (is_cluster(primary) && is_cluster(standby))
+        return err_set(err, PS_ECLUSTER,
+                       "the standby's list of nodes is not the primary's: give both the same "
+                       "--cluster");
+    claim_write_setting(standby, standby_bytes, theirs);
+    claim_write_setting(primary, primary_bytes, ours);
+    return err_set(err, PS_ECLUSTER,
+                   "the standby has %.80s, the primary %.80s: give both the same settings",
+                   theirs, ours);
+}
+
 /* 0, or PS_ECLUSTER with a sentence that names the first one that differs. */
 static int compare(const char *primary, const char *standby, struct err *err)
 {
@@ -58,16 +82,13 @@ static int compare(const char *primary, const char *standby, struct err *err)
         const char *next_primary, *next_standby;
         const size_t a = word(primary, &next_primary), b = word(standby, &next_standby);
 
-        if (!a || !b)
+        if (!a || !b) /* of another version: as it is compared */
             return err_set(err, PS_ECLUSTER,
                            "the %s has %.*s, and the %s has none: give both the same settings",
                            b ? "standby" : "primary", (int)(a + b), b ? standby : primary,
                            b ? "primary" : "standby");
         if (a != b || memcmp(primary, standby, a) != 0)
-            return err_set(
-                err, PS_ECLUSTER,
-                "the standby has %.*s, the primary %.*s: give both the same settings", (int)b,
-                standby, (int)a, primary);
+            return refuse_setting(primary, a, standby, b, err);
         primary = next_primary;
         standby = next_standby;
     }

@@ -25,6 +25,7 @@
 struct member {
     uint32_t group;
     char address[MESSAGE_ADDRESS_MAX];
+    bool is_by_map; /* nobody but the cluster's list names it */
 };
 
 struct cluster {
@@ -38,15 +39,31 @@ struct cluster {
 
 /* --- whom to ask --- */
 
-static void add_member(struct cluster *c, uint32_t group, const char *address)
+static struct member *find_member(struct cluster *c, uint32_t group, const char *address)
+{
+    for (uint32_t i = 0; i < c->n_members; i++)
+        if (c->members[i].group == group && strcmp(c->members[i].address, address) == 0)
+            return &c->members[i];
+    return NULL;
+}
+
+static void append_member(struct cluster *c, uint32_t group, const char *address,
+                          bool is_by_map)
 {
     if (!address[0] || c->n_members == MEMBERS_MAX)
         return;
-    for (uint32_t i = 0; i < c->n_members; i++)
-        if (c->members[i].group == group && strcmp(c->members[i].address, address) == 0)
-            return;
-    c->members[c->n_members].group = group;
+    c->members[c->n_members] = (struct member){ .group = group, .is_by_map = is_by_map };
     memccpy(c->members[c->n_members++].address, address, 0, MESSAGE_ADDRESS_MAX - 1);
+}
+
+static void add_member(struct cluster *c, uint32_t group, const char *address)
+{
+    struct member *known = find_member(c, group, address);
+
+    if (known)
+        known->is_by_map = false;
+    else
+        append_member(c, group, address, false);
 }
 
 static struct ps_admin_plan plan_of(const struct cluster *c, const char *command)
@@ -81,7 +98,8 @@ static int find_by_node(struct cluster *c, struct err *err)
         if (!g->primary[0])
             snprintf(g->primary, sizeof g->primary, "%s", map->nodes[i]);
         add_member(c, i, i == map->node ? c->options->server : "");
-        add_member(c, i, g->term || i != map->node ? g->primary : "");
+        if (!g->term && !find_member(c, i, g->primary))
+            append_member(c, i, g->primary, true);
     }
     free(map);
     return status;
@@ -327,6 +345,22 @@ cJSON *cluster_summary(const struct groups *groups, const cJSON *members)
     return root;
 }
 
+/* Who is silent, and whom no member that answers names, is none any more where another one serves. */
+static void drop_replaced(struct cluster *c)
+{
+    cJSON *answer = c->answers->child, *next;
+
+    for (uint32_t i = 0; answer; i++, answer = next) {
+        const cJSON *primary = find_primary(c->answers, c->members[i].group);
+
+        next = answer->next;
+        if (c->members[i].is_by_map && !field_child(answer, "status") &&
+            field_is_true(field_child(primary, "status"), "ready") &&
+            strcmp(c->members[i].address, address_of(primary)) != 0)
+            cJSON_Delete(cJSON_DetachItemViaPointer(c->answers, answer));
+    }
+}
+
 /* --- as text --- */
 
 /* Of its members: the primary's, and the others' where they differ. */
@@ -540,7 +574,7 @@ static int show(struct cluster *c)
     int code;
 
     for (uint32_t i = 0; i < c->groups.n; i++) {
-        add_member(c, i, c->groups.items[i].primary);
+        add_member(c, i, c->groups.items[i].term ? c->groups.items[i].primary : "");
         add_member(c, i, c->groups.items[i].standby);
     }
     c->answers = cJSON_CreateArray();
@@ -549,6 +583,7 @@ static int show(struct cluster *c)
     add_peers(c);
     if (c->n_members > n_known)
         ask_members(c, n_known);
+    drop_replaced(c);
     summary = cluster_summary(&c->groups, c->answers);
     code = code_of(summary);
     if (c->options->json) {

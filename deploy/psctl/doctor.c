@@ -79,6 +79,7 @@ static void examine_standby(struct examination *e, const cJSON *node, const cJSO
 {
     const char *state = field_text(r, "state"), *primary = field_text(r, "peer");
     double lag = field_number(r, "standby_lag_records");
+    const bool advises = strstr(field_text(node, "health"), "psctl promote") != NULL;
 
     if (field_text(r, "refused")[0])
         say(e, PROBLEM, n,
@@ -90,11 +91,13 @@ static void examine_standby(struct examination *e, const cJSON *node, const cJSO
                 : "; mend that, and do not promote it");
     else if (strcmp(state, "not following") == 0 || strcmp(state, "spare") == 0 ||
              strcmp(state, "stopped") == 0) /* "spare": of an older psd */
-        say(e, PROBLEM, n,
-            "it is a standby and does not follow its primary %s: %s; if that one is dead, "
-            "psctl promote%s makes this one the primary%s",
+        say(e, PROBLEM, n, "it is a standby and does not follow its primary %s: %s%s%s",
             primary, field_text(node, "health"),
-            field_is_true(r, "promote_loses") ? " --accept-loss" : "",
+            advises ? ""
+            : field_is_true(r, "promote_loses")
+                ? "; if that one is dead, psctl promote --accept-loss makes this one the "
+                  "primary"
+                : "; if that one is dead, psctl promote makes this one the primary",
             field_is_true(r, "unheard") ? " (it has not followed since its own start, so it "
                                           "does not know whether it has all)"
                                         : "");
@@ -149,8 +152,9 @@ static void examine_replication(struct examination *e, const cJSON *node, double
         return;
     }
     if (field_text(r, "refused")[0]) {
-        say(e, PROBLEM, n, "it refuses a standby: %s", field_text(r, "refused"));
-        return;
+        say(e, PROBLEM, n, "%s", field_text(r, "refused"));
+        if (strcmp(state, "awaits its standby") != 0 && field_number(r, "gone_unix_ms") <= 0)
+            return;
     }
     if (!r || !peer[0] || field_is_true(r, "in_sync"))
         return;

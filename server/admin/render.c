@@ -61,14 +61,16 @@ int render_health(const struct node_report *node, char *ret_sentence, size_t n_b
         snprintf(ret_sentence, n_bytes, "%s", node->standby.wait);
         return -1;
     }
-    if (node->standby.refusal[0]) {
-        snprintf(ret_sentence, n_bytes, "ok, but %s", node->standby.refusal);
-    } else if (node->standby.is_missing && node->standby.gone_unix_ms) {
+    if (node->standby.is_missing && node->standby.gone_unix_ms) {
         clock_utc_text(node->standby.gone_unix_ms, since);
-        snprintf(ret_sentence, n_bytes,
-                 "ok, but standby %s is %s since %s: a failure of this node may lose pushes",
-                 node->standby.peer,
-                 strcmp(node->standby.state, "no standby") == 0 ? "gone" : "silent", since);
+        snprintf(
+            ret_sentence, n_bytes,
+            "ok, but standby %s is %s since %s: a failure of this node may lose pushes%s%s",
+            node->standby.peer,
+            strcmp(node->standby.state, "no standby") == 0 ? "gone" : "silent", since,
+            node->standby.refusal[0] ? "; " : "", node->standby.refusal);
+    } else if (node->standby.refusal[0]) {
+        snprintf(ret_sentence, n_bytes, "ok, but %s", node->standby.refusal);
     } else if (node->standby.is_missing)
         snprintf(ret_sentence, n_bytes,
                  "ok, but standby %s is not in sync: a failure of this node may lose pushes",

@@ -177,8 +177,8 @@ struct stats_standby {
     bool is_rising;
     uint64_t lag_records, lag_ms;
     uint64_t n_differences; /* of a primary: so often its standby has found another row */
-    /* Why a primary, which lives, does not want its standby; of a primary, if the standby has the data; "" */
-    char refusal[256];
+    /* Why a primary, which lives, does not want its standby; of the primary with the standby's address; "" */
+    char refusal[416];
     uint64_t gone_unix_ms; /* of a primary: its standby is gone since then; 0: it is there */
     char note[200];        /* what operators should know of the two; "": nothing */
     char wait[STATS_WAIT_MAX]; /* why it waits for a person or its peer; "": it does not */

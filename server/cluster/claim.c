@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/number.h"
@@ -164,6 +165,28 @@ static const char *find_word(const char *text, const char *name, size_t n_bytes,
     return NULL;
 }
 
+void claim_write_setting(const char *setting, size_t n_bytes,
+                         char dst[static CLAIM_SETTING_MAX])
+{
+    static const char gradient_max[] = "gradient-max=", frame_max[] = "frame-max=";
+    char number[NUMBER_TEXT_MAX];
+    uint64_t n;
+
+    snprintf(dst, CLAIM_SETTING_MAX, "%.*s", (int)n_bytes, setting);
+    if (strncmp(dst, gradient_max, sizeof gradient_max - 1) == 0) {
+        number_write_float(strtof(dst + sizeof gradient_max - 1, NULL), number);
+        snprintf(dst, CLAIM_SETTING_MAX, "%s%s", gradient_max, number);
+    } else if (strncmp(dst, frame_max, sizeof frame_max - 1) == 0 &&
+               !number_read_u64(dst + sizeof frame_max - 1, &n)) {
+        number_write_bytes(n, number);
+        snprintf(dst, CLAIM_SETTING_MAX, "%s%s", frame_max, number);
+    } else if (strcmp(dst, "gradient-over=0") == 0) {
+        snprintf(dst, CLAIM_SETTING_MAX, "gradient-over=refuse");
+    } else if (strcmp(dst, "gradient-over=1") == 0) {
+        snprintf(dst, CLAIM_SETTING_MAX, "gradient-over=clip");
+    }
+}
+
 int claim_config_compare(const struct claim_config *theirs, const struct claim_config *ours,
                          struct err *err)
 {
@@ -183,11 +206,16 @@ int claim_config_compare(const struct claim_config *theirs, const struct claim_c
         const char *other =
             n_name <= n ? find_word(theirs->settings, word, n_name, &n_other) : NULL;
 
-        if (other && (n != n_other || memcmp(word, other, n) != 0))
+        if (other && (n != n_other || memcmp(word, other, n) != 0)) {
+            char cluster[CLAIM_SETTING_MAX], own[CLAIM_SETTING_MAX];
+
+            claim_write_setting(other, n_other, cluster);
+            claim_write_setting(word, n, own);
             return err_set(err, PS_ECLUSTER,
-                           "coord: the cluster has %.*s, and this psd %.*s: give all nodes the "
-                           "same",
-                           (int)n_other, other, (int)n, word);
+                           "coord: the cluster has %.80s, and this psd %.80s: give all nodes "
+                           "the same",
+                           cluster, own);
+        }
         word += n + strspn(word + n, " ");
     }
     return 0;

@@ -75,6 +75,12 @@ struct claim_config {
 void claim_config_print(const struct claim_config *c, char dst[static CLAIM_VALUE_MAX]);
 int claim_config_read(const char *text, struct claim_config *ret) MUST_CHECK;
 
+#define CLAIM_SETTING_MAX 160u
+
+/* The n_bytes of one of these settings as an operator writes it: what is compared has numbers in another form. */
+void claim_write_setting(const char *setting, size_t n_bytes,
+                         char dst[static CLAIM_SETTING_MAX]);
+
 /* PS_ECLUSTER, and a sentence that names the first difference: `ours` is not of the cluster that has `theirs`. Settings
  * that only one of both knows are passed over, so that versions may differ. */
 int claim_config_compare(const struct claim_config *theirs, const struct claim_config *ours,

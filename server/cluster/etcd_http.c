@@ -220,6 +220,8 @@ static void use_progress(struct etcd_http *h)
         if (code == CURLE_GOT_NOTHING && !h->ca_file[0])
             snprintf(t->error, sizeof t->error,
                      "it ends the connection without an answer: does it want TLS (coord-ca)?");
+        else if (code == CURLE_COULDNT_RESOLVE_HOST)
+            snprintf(t->error, sizeof t->error, "its host name is not known");
         else if (code != CURLE_OK && !t->error[0])
             snprintf(t->error, sizeof t->error, "%s", curl_easy_strerror(code));
         t->on_done(t);

@@ -146,6 +146,13 @@ static uint64_t alone_until_ms(const struct fetch_handler *f)
     return atomic_load(&f->view.sent_ms) + FETCH_HANDLER_ALONE_MS;
 }
 
+uint64_t fetch_handler_silent_ms(const struct fetch_view *view, uint64_t now_ms)
+{
+    const uint64_t until_ms = atomic_load(&view->alone_until_ms);
+
+    return until_ms && now_ms > until_ms ? now_ms - until_ms + FETCH_HANDLER_ALONE_MS : 0;
+}
+
 /* What the standby has, or the gate, has changed. */
 static void move_gate(struct fetch_handler *f) ON_SHARD
 {

@@ -54,6 +54,9 @@ struct fetch_view {
     _Atomic bool is_drained; /* as fetch_handler_park() found it */
 };
 
+/* How long the standby has been silent, if pulls wait for it; 0: they do not. */
+uint64_t fetch_handler_silent_ms(const struct fetch_view *view, uint64_t now_ms);
+
 struct fetch_handler_config {
     struct request_context *context; /* borrowed */
     void (*on_space)(void *owner);   /* the ring was full, and takes pushes again */

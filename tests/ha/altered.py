@@ -1,74 +1,67 @@
-"""A way between a primary and its standby that alters a row of the primary's audit, and is down behind that."""
+"""Ways between a primary and its standby that alter answers about records."""
 
-import socket
 import struct
 import threading
 
 import wire
+from relay import Relay
 
 AUDIT = 10  # of FetchReply
 ONE_ROW = 8 + 24
 CHECKSUM = -20  # of the last row
+RECORD_HEADER, TYPE_AT = 40, 32  # server/wal/wal_record.h
+UNKNOWN_TYPE = 99
 
 
-class AlteredWay:
-    def __init__(self, primary):
-        self.primary = primary
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
-        self.alters = self.is_down = False
-        self.held = []  # it says nothing to the standby behind it
-        threading.Thread(target=self.accept, daemon=True).start()
+class AlteredWay(Relay):
+    alters = is_down = False
+    goes_down = True  # once it has altered an answer
 
-    def accept(self):
+    def __init__(self, target):
+        self.is_over = threading.Event()
+        super().__init__(target)
+
+    def connect(self):
+        if self.is_down:
+            raise OSError
+        return super().connect()
+
+    def pieces(self, source, is_answer):
+        """Where it is down no connection ends: it says nothing to the standby behind it."""
         while True:
             try:
-                standby, _ = self.listener.accept()
+                data, is_altered = self.frame(source) if is_answer else (source.recv(1 << 16), False)
             except OSError:
+                data, is_altered = b"", False
+            if self.is_down:
+                self.is_over.wait()
+            if not data or self.is_over.is_set():
                 return
-            try:
-                if self.is_down:
-                    raise OSError
-                primary = socket.create_connection(self.primary)
-            except OSError:
-                standby.close()
-                continue
-            self.held.append(standby)
-            threading.Thread(target=self.ask, args=(standby, primary), daemon=True).start()
-            threading.Thread(target=self.answer, args=(primary, standby), daemon=True).start()
+            self.is_down = is_altered and self.goes_down
+            yield data
 
-    def ask(self, standby, primary):
-        try:
-            while (data := standby.recv(1 << 16)) and not self.is_down:
-                primary.sendall(data)
-        except OSError:
-            pass
-        primary.close()
-
-    def answer(self, primary, standby):
-        try:
-            while True:
-                data, is_altered = self.frame(primary)
-                if self.is_down:
-                    return
-                self.is_down = is_altered
-                standby.sendall(data)
-        except OSError:
-            pass
+    def close(self):
+        self.is_over.set()
+        super().close()
 
     def frame(self, primary):
-        """The next one, with another checksum of the last row if it has rows and they are to be altered."""
+        """The next one, altered if that can be done and is to be done."""
         start = self.read(primary, 24)
         number, flags, head_bytes, body_bytes, request_id, _ = struct.unpack("<BBHIQI", start[4:])
         head, rest = self.read(primary, head_bytes), self.read(primary, body_bytes + 4 * bool(flags & wire.SUM_BEHIND))
-        if not self.alters or wire.TYPES[number - 1] != "fetch_reply":
+        is_meant = self.alters and wire.TYPES[number - 1] == "fetch_reply"
+        altered = self.alter(head, rest[:body_bytes]) if is_meant else None
+        if not altered:
             return start + head + rest, False
+        self.alters = not self.goes_down
+        return wire.frame(number, *altered, request_id, flags), True
+
+    def alter(self, head, body):
+        """Another checksum of the audit's last row; None: there is no row."""
         rows = wire.parse(head).get(AUDIT, [b""])[0]
         if len(rows) < ONE_ROW:
-            return start + head + rest, False
-        self.alters = False
-        altered = head.replace(rows, rows[:CHECKSUM] + bytes([rows[CHECKSUM] ^ 1]) + rows[CHECKSUM + 1:])
-        return wire.frame(number, altered, rest[:body_bytes], request_id, flags), True
+            return None
+        return head.replace(rows, rows[:CHECKSUM] + bytes([rows[CHECKSUM] ^ 1]) + rows[CHECKSUM + 1:]), body
 
     @staticmethod
     def read(source, n):
@@ -80,7 +73,15 @@ class AlteredWay:
             data += more
         return data
 
-    def close(self):
-        self.listener.close()
-        for end in self.held:
-            end.close()
+
+class NewerWay(AlteredWay):
+    """The first record of each answer is of a type that no psd knows yet, as long as it alters."""
+
+    goes_down = False
+
+    def alter(self, head, body):
+        if not body:
+            return None
+        end = RECORD_HEADER + struct.unpack_from("<I", body, 4)[0]
+        sealed = body[4:TYPE_AT] + struct.pack("<I", UNKNOWN_TYPE) + body[TYPE_AT + 4:end]
+        return head, struct.pack("<I", wire.crc32c(sealed)) + sealed + body[end:]

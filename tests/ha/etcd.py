@@ -8,13 +8,12 @@ import select
 import pathlib
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
-import threading
 import time
 
 import pytest
+from relay import Relay
 from training import free_ports, wait_for
 
 CERTIFICATES = pathlib.Path(__file__).resolve().parents[1] / "support/certificates.sh"
@@ -158,43 +157,22 @@ class Etcd:
         self.kill(*[member for member, proc in enumerate(self.procs) if proc])
 
 
-class SlowWay:
-    """A port of this machine from which each piece goes on to `target`, and back, `delay_s` later."""
+class SlowWay(Relay):
+    """Each piece goes on to `target`, a port of this machine, and back, `delay_s` later."""
 
     def __init__(self, target):
-        self.target, self.delay_s = target, 0.0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
+        self.delay_s = 0.0
+        super().__init__(("127.0.0.1", target))
 
-    def accept(self):
+    def pieces(self, source, is_answer):
+        """Until the source ends: what is held then is lost."""
+        held = []
         while True:
-            try:
-                near = self.listener.accept()[0]
-                far = socket.create_connection(("127.0.0.1", self.target))
-            except OSError:
-                return  # closed
-            threading.Thread(target=self.carry, args=(near, far), daemon=True).start()
-
-    def carry(self, near, far):
-        """Until one of both ends."""
-        other, held = {near: far, far: near}, []
-        try:
-            while True:
-                until = held[0][0] - time.monotonic() if held else None
-                for source in select.select([near, far], [], [], until and max(until, 0))[0]:
-                    piece = source.recv(65536)
-                    if not piece:
-                        return
-                    held.append((time.monotonic() + self.delay_s, other[source], piece))
-                while held and held[0][0] <= time.monotonic():
-                    _, sink, piece = held.pop(0)
-                    sink.sendall(piece)
-        except OSError:
-            pass
-        finally:
-            near.close()
-            far.close()
-
-    def close(self):
-        self.listener.close()
+            until = held[0][0] - time.monotonic() if held else None
+            if select.select([source], [], [], until and max(until, 0))[0]:
+                piece = source.recv(65536)
+                if not piece:
+                    return
+                held.append((time.monotonic() + self.delay_s, piece))
+            while held and held[0][0] <= time.monotonic():
+                yield held.pop(0)[1]

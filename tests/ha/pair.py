@@ -40,6 +40,9 @@ class Member:
     def await_ready(self):
         wait_for("psd's start", lambda: self.says("psd ready: "))
 
+    def await_alone(self):
+        wait_for("a primary that goes on alone", lambda: self.says("is out of sync"), 30)
+
     def status(self):
         said = self.psctl("status", "--json", "--node", "0")
         return {} if said.returncode else json.loads(said.stdout)

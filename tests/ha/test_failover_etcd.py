@@ -61,7 +61,7 @@ def test_without_etcd_a_standby_that_comes_back_holds_no_push_up(start, etcd):
     """It is not in sync before etcd has noted it: until then the primary goes on alone."""
     pair, counter = start(etcd)
     kill(pair.standby)
-    wait_for("a primary that goes on alone", lambda: pair.primary.says("is out of sync"), 30)
+    pair.primary.await_alone()
     etcd.signal(signal.SIGSTOP, 0)
     wait_for("a word of it", lambda: pair.primary.says("the service does not answer"), 60)
     pair.standby.start("--standby", pair.primary.address)
@@ -102,7 +102,7 @@ def test_a_standby_that_ends_is_out_of_sync_in_etcd_first(start, etcd):
     """The primary goes on alone; restarted without its standby it serves, and a standby that was not in sync does not."""
     pair, counter = start(etcd, "--durability", "fsync")
     kill(pair.standby)
-    wait_for("a primary that goes on alone", lambda: pair.primary.says("is out of sync"), 30)
+    pair.primary.await_alone()
     counter.ask("go")
     kill(pair.primary)
     pair.standby.start("--standby", pair.primary.address)
@@ -156,7 +156,7 @@ def test_a_person_promotes_what_etcd_calls_out_of_sync_with_accept_loss_alone(st
     """The standby still believes that it is in sync: it stood still while its primary went on alone."""
     pair, counter = start(etcd, "--durability", "fsync")
     pair.standby.proc.send_signal(signal.SIGSTOP)
-    wait_for("a primary that goes on alone", lambda: pair.primary.says("is out of sync"), 30)
+    pair.primary.await_alone()
     counter.ask("go")
     kill(pair.primary)
     pair.standby.proc.send_signal(signal.SIGCONT)
@@ -346,6 +346,25 @@ def test_a_psd_with_the_name_of_another_cluster_keeps_its_data(tmp_path, etcd):
         assert members[0].status()["ready"]
     finally:
         kill(*members)
+
+
+def test_a_new_standbys_place_in_the_cluster_is_what_its_primary_says(tmp_path, etcd):
+    """Before that it is a node alone, which is no other cluster: its log has no error about etcd's name."""
+    url, ports = etcd.url(), free_ports(3)
+    nodes = ",".join(f"127.0.0.1:{port}" for port in ports[:2])
+    members = [Member(tmp_path / str(i), port, "--coord", url, "--shards", "1", "--cluster", nodes, "--node", str(i)) for i, port in enumerate(ports[:2])]
+    standby = Member(tmp_path / "standby", ports[2], "--coord", url)
+    try:
+        for member in members:
+            member.start()
+            member.await_ready()
+        standby.start("--standby", members[1].address)
+        wait_for("a standby in sync", lambda: members[1].says(f"standby {standby.address} is in sync"), 30)
+        assert "the cluster of this name" not in standby.log.read_text(), standby.log.read_text()
+        kill(members[1])
+        wait_for("the takeover", lambda: standby.says("psd ready: "), 30)
+    finally:
+        kill(*(m for m in (*members, standby) if m.proc))
 
 
 def test_etcd_that_asks_for_certificates_and_a_password(tmp_path):

@@ -4,6 +4,7 @@ import time
 
 import earlier
 import pytest
+from altered import NewerWay
 from counting import Counter
 from etcd_pair import kill
 from pair import Member
@@ -147,3 +148,30 @@ def test_a_standby_is_upgraded_in_its_place(member, count, without_learned_recor
     standby.promote()
     counter.push_on()
     counter.check()
+
+
+def test_a_record_of_a_newer_primary_is_not_taken_and_its_standby_goes_on_where_it_was(member, count):
+    """Once the record is one that it knows, as it would be for an upgraded standby."""
+    p, s = member("primary"), member("standby")
+    way = NewerWay(("127.0.0.1", int(p.address.rpartition(":")[2])))
+    said = "which this psd does not know: the primary is a newer one; upgrade this standby"
+    try:
+        p.start("--advertise", way.address)
+        p.await_ready()
+        s.start("--standby", way.address)
+        wait_for("a standby in sync", lambda: s.replication().get("in_sync"), 60)
+        counter = count(f"{p.address},{s.address}")
+        wait_for("it in sync", lambda: s.replication().get("in_sync"), 60)
+        way.alters = True
+        wait_for("its sentence", lambda: counter.ask("go") and said in s.psctl("why").stdout, 30)
+        assert lines(s, "of the primary is of type 99, " + said)
+        counter.push_on()  # the primary goes on alone
+        way.alters = False
+        wait_for("it in sync", lambda: s.replication().get("in_sync"), 60)
+        assert len(lines(p, COPIES)) == 1 and not lines(s, "are given up"), s.log.read_text()
+        counter.push_on()
+        kill(p)
+        s.promote()
+        counter.check()
+    finally:
+        way.close()

@@ -84,7 +84,12 @@ def test_after_a_switch_to_a_third_machine_the_pair_goes_on(pair, third, count):
     move_to_a_third(p, c)
     await_following(b, c)  # in the same process
     assert b.says(f"--standby {a.address} is done: that was the primary before, and this psd follows {c.address}")
+    for member in (b, c):  # `a` was the first in the list of nodes, and is nobody's partner
+        said = member.psctl("cluster")
+        assert said.returncode == 0 and a.address not in said.stdout and b.address in said.stdout, said
     kill(b)
+    said = c.psctl("cluster")
+    assert said.returncode == 1 and f"{b.address} does not answer: " in said.stdout and a.address not in said.stdout, said
     b.start(*option)  # its command of before
     await_following(b, c)
     assert c.psctl("switch").returncode == 0
@@ -150,7 +155,7 @@ def test_with_the_option_the_one_that_was_the_primary_serves_nobody_before_it_ha
     p = pair("--durability", "fsync")
     counter = count(p.primary, p.standby)
     kill(p.standby)
-    wait_for("a primary that goes on alone", lambda: p.primary.says("is out of sync"), 30)
+    p.primary.await_alone()
     counter.push_on()
     kill(p.primary)
     p.primary.start("--standby", p.standby.address)
@@ -172,7 +177,7 @@ def test_with_etcd_one_that_was_left_out_follows_whom_the_claim_names(start, etc
     p, _ = start(etcd, url=url)
     a, b, c = p.primary, p.standby, third("--coord", url)
     kill(b)
-    wait_for("a primary alone", lambda: a.says("is out of sync"), 30)
+    a.await_alone()
     c.start("--standby", a.address)
     wait_for("a standby in sync", lambda: c.replication().get("in_sync") and a.replication().get("in_sync"), 60)
     kill(a)
@@ -240,7 +245,7 @@ def test_a_standby_that_stood_still_while_its_primary_went_on_alone_is_not_promo
     p = pair("--durability", "fsync")
     counter = count(p.primary, p.standby)
     p.standby.proc.send_signal(signal.SIGSTOP)
-    wait_for("a primary that goes on alone", lambda: p.primary.says("is out of sync"), 30)
+    p.primary.await_alone()
     counter.push_on()
     kill(p.primary)
     p.standby.proc.send_signal(signal.SIGCONT)

@@ -157,7 +157,7 @@ def test_a_primary_that_comes_back_with_an_empty_disk_is_not_copied(pair, counte
         assert status["healthy"] and status["health"].startswith(f"ok, but {said}"), status
         assert status["replication"]["peer"] == p.standby.address and status["replication"]["missing"], status
         assert said in p.primary.psctl("why").stdout
-        assert f"it refuses a standby: {said}" in p.primary.psctl("doctor", "--every", "100ms").stdout
+        assert f"problem: node 0: {said}" in p.primary.psctl("doctor", "--every", "100ms").stdout
         assert p.standby.address in p.primary.psctl("cluster").stdout
         if start == 0:
             kill(p.primary)

@@ -11,6 +11,7 @@ import pytest
 from counting import Counter
 from etcd_pair import CountedPair, await_takeover, kill
 from pair import Member
+from relay import Relay
 from training import BIN, free_ports, wait_for
 
 HTTP = ("--http", "127.0.0.1:0")
@@ -83,6 +84,10 @@ def test_a_standby_is_gone_though_another_psd_asks(pair, member):
     for _ in range(40):  # it asks every 2 s
         assert page(p.primary, "/healthz")[1].startswith(gone)
         time.sleep(0.1)
+    refusal = f"standby {stranger.address} is refused: the standby has --memory-max 64M, the primary 0 (no limit): it could not hold the primary's rows"
+    why, said = p.primary.psctl("why").stdout, " ".join(doctor(p.primary).split())
+    assert refusal in page(p.primary, "/healthz")[1] and refusal in why and refusal in said, (why, said)
+    assert f"its standby {p.standby.address} is missing, gone for " in said, said
 
 
 def test_a_standby_that_is_silent_is_gone_since_its_last_word(pair):
@@ -100,6 +105,10 @@ def test_a_standby_that_was_restarted_says_that_it_does_not_know_whether_it_has_
     kill(p.standby)
     p.standby.start()
     wait_for("its doubt", lambda: p.standby.replication().get("unheard"), 20)
+    advice = f"{p.primary.address} is asked to be followed: Connection refused: no program listens there; if it is dead, psctl promote --accept-loss makes " \
+             "this one the primary"
+    wait_for("its advice", lambda: advice in p.standby.psctl("why").stdout and page(p.standby, "/healthz") == (503, f"{advice}\n"), 20)
+    assert doctor(p.standby).count("psctl promote") == 1
     said = p.standby.psctl("promote", "--the-other-is-dead")
     assert said.returncode == 1 and "has not followed it since its own start" in said.stderr, said.stderr
     assert "psctl promote --accept-loss makes this one the primary" in doctor(p.standby)
@@ -133,6 +142,38 @@ def test_what_a_refused_standby_lacks_is_named_and_it_is_not_to_be_promoted(memb
             "the standby has --memory-max 64M, the primary 128M: it could not hold the primary's rows")
     refused(member("c", "--memory-max", "128M", "--shards", "1", "--standby", primary.address), primary,
             "it has 2 shards, and this standby has 1: give both the same --shards")
+
+
+def test_a_primary_knows_of_the_standby_that_it_refuses_and_both_logs_say_it_once(member):
+    primary, sentence = member("a", "--memory-max", "128M"), "the standby has --memory-max 64M, the primary 128M: it could not hold the primary's rows"
+    primary.await_ready()
+    way = Relay(("127.0.0.1", int(primary.address.rpartition(":")[2])))  # it counts
+    standby = member("b", "--memory-max", "64M", "--standby", way.address)
+    said = f"standby {standby.address} is refused: {sentence}"
+    wait_for("the primary's health", lambda: page(primary, "/healthz") == (200, f"ok, but {said}\n"), 20)
+    assert said in primary.psctl("why").stdout and missing(primary) == "1"
+    assert f"problem: node 0: {said}" in " ".join(doctor(primary).split())
+    assert f"group 0: {primary.address} waits for standby {standby.address}: {said}" in " ".join(primary.psctl("cluster").stdout.split())
+    wait_for("its questions", lambda: way.n > 7, 30)  # five lines at once are let through at most
+    assert log(primary).count("is refused") == log(standby).count(sentence) == 1, log(primary) + log(standby)
+    kill(standby)
+    standby.flags = tuple({"64M": "128M"}.get(word, word) for word in standby.flags)
+    standby.start()
+    wait_for("a standby in sync", lambda: page(primary, "/healthz") == (200, "ok\n"), 30)
+    assert "refused" not in primary.psctl("why").stdout + doctor(primary)
+    way.close()
+
+
+def test_the_standby_that_a_primary_waits_for_and_refuses_is_named_with_the_reason(pair):
+    p = pair("--memory-max", "128M", *HTTP)
+    kill(p.primary, p.standby)
+    p.primary.start()
+    wait_for("its wait", lambda: "workers are refused until it follows" in p.primary.psctl("why").stdout, 20)
+    p.standby.start("--memory-max", "64M")
+    reason = f"standby {p.standby.address} is refused: the standby has --memory-max 64M, the primary 128M: it could not hold the primary's rows"
+    wait_for("the reason", lambda: f"workers are refused until it follows; {reason}" in " ".join(p.primary.psctl("why").stdout.split()), 20)
+    said = " ".join(doctor(p.primary).split())
+    assert reason in said and f"it waits for its standby {p.standby.address}, and refuses workers" in said, said
 
 
 def test_another_cluster_is_named_in_english(member):

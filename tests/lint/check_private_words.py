@@ -14,6 +14,7 @@ EXCEPTIONS = {
     "walk": "os.walk() of Python",
     "cut_every": "the setting --cut-every",
     "uv_timer_again": "of libuv",
+    "UV_EAI_AGAIN": "of libuv",
     "rows_pulled_again": "of libps, and a key of the summary",
 }
 PHRASE = "power_cut"  # what everybody calls it

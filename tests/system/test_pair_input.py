@@ -15,6 +15,7 @@ import pytest
 import checkpoint
 import wire
 from conftest import eventually
+from relay import Relay
 from test_durability import N_SHARDS, N_WORKERS, Pusher
 from test_pair import SEED, Member, check, fail_over, pair, push_until, standby_of, two  # noqa: F401
 from training import free_ports
@@ -257,47 +258,22 @@ def test_a_standby_with_data_whose_primary_is_a_new_standby_is_the_one_to_promot
 
 # --- damage on the way ---
 
-class Proxy:
+class Proxy(Relay):
     """Between the two; flips a byte of long answers while `flips` lasts."""
 
+    flips = flipped = 0
+
     def __init__(self, port):
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port, self.target, self.flips = self.listener.getsockname()[1], port, 0
-        self.flipped = 0
-        self.sockets = []
-        threading.Thread(target=self._run, daemon=True).start()
+        super().__init__(("127.0.0.1", port))
 
-    def _run(self):
-        while True:
-            try:
-                ours, _ = self.listener.accept()
-                theirs = socket.create_connection(("127.0.0.1", self.target))
-            except OSError:
-                return
-            self.sockets += [ours, theirs]
-            for source, sink, is_answer in ((ours, theirs, False), (theirs, ours, True)):
-                threading.Thread(target=self._copy, args=(source, sink, is_answer), daemon=True).start()
-
-    def _copy(self, source, sink, is_answer):
-        try:
-            while data := bytearray(source.recv(1 << 16)):
-                if is_answer and self.flips and len(data) > 1000:
-                    self.flips -= 1
-                    self.flipped += 1
-                    data[len(data) * 2 // 3] ^= 0x40
-                sink.sendall(data)
-        except OSError:
-            pass
-        for end in (source, sink):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def close(self):
-        self.listener.close()
-        for end in self.sockets:
-            end.close()
+    def pieces(self, source, is_answer):
+        for data in super().pieces(source, is_answer):
+            piece = bytearray(data)
+            if is_answer and self.flips and len(piece) > 1000:
+                self.flips -= 1
+                self.flipped += 1
+                piece[len(piece) * 2 // 3] ^= 0x40
+            yield piece
 
 
 def test_damage_on_the_way_is_noticed_and_it_goes_on_by_itself(pair):

@@ -11,7 +11,7 @@ import time
 import pytest
 import wire
 from conftest import BIN, eventually
-from training import free_ports, in_time
+from training import free_ports, in_time, wait_for
 from wire import floats
 
 pytestmark = pytest.mark.timeout(300)
@@ -229,6 +229,23 @@ def test_a_server_that_is_not_there_is_named():
         got = psctl("status", "--server", address, "--timeout", "2s")
     assert got.returncode == 1 and address in got.stderr and got.stderr.count("\n") == 1
     assert "Connection refused: no psd listens there, or it has just been started" in got.stderr
+
+
+def test_a_host_name_that_does_not_exist_is_named_and_said_not_to_be_known(tmp_path):
+    """.invalid is no name anywhere (RFC 2606)."""
+    said = "nowhere.invalid:7070: its host name is not known"
+    for flag, server in (("--server", "nowhere.invalid:7070"), ("--coord", "etcd://nowhere.invalid:7070/prod")):
+        got = psctl("cluster", flag, server, "--timeout", "5s")
+        assert got.returncode == 1 and said in got.stderr, got
+    log = tmp_path / "psd.log"
+    with open(log, "w", encoding="utf-8") as out:
+        psd = subprocess.Popen([BIN / "psd", "--listen", "127.0.0.1:0", "--http", "", "--data-dir", tmp_path / "data", "--standby", "nowhere.invalid:7070",
+                                "--coord", "etcd://nowhere.invalid:7070/prod"], stderr=out)
+    try:
+        wait_for("both sentences", lambda: f"standby of {said}" in log.read_text() and f"etcd at {said}" in log.read_text(), 20)
+    finally:
+        psd.kill()
+        psd.wait()
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]], ids=lambda f: " ".join(f) or "plain")

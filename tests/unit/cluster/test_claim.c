@@ -129,6 +129,15 @@ static void another_shape_or_setting_is_named(void **state)
         { { 2, 4, "a=1" }, { 2, 8, "a=1" }, "name behind the slash right" },
         { { 2, 4, "a=1 b=2" }, { 2, 4, "a=1 b=3" }, "has b=2, and this psd b=3" },
         { { 2, 4, "a=1 b=22" }, { 2, 4, "a=1 b=2" }, "has b=22, and this psd b=2" },
+        { { 2, 4, "gradient-max=9.99999987e+14" },
+          { 2, 4, "gradient-max=1000" },
+          "has gradient-max=1e+15, and this psd gradient-max=1000:" },
+        { { 2, 4, "frame-max=67108864" },
+          { 2, 4, "frame-max=1000" },
+          "has frame-max=64M, and this psd frame-max=1000:" },
+        { { 2, 4, "gradient-over=0" },
+          { 2, 4, "gradient-over=1" },
+          "has gradient-over=refuse, and this psd gradient-over=clip:" },
     };
 
     (void)state;

@@ -33,6 +33,7 @@ static struct {
     struct coord_mem *service;
     uint64_t now_ms;
     struct claim_config cluster;
+    bool is_unplaced;     /* of members that begin */
     uint64_t made[10000]; /* claims of this term that were made, as their writers heard */
 } world;
 
@@ -62,6 +63,7 @@ static void begin(struct member *m, const char *address, const char *url)
                                           .open = open_memory,
                                           .service = { .url = url },
                                           .cluster = world.cluster,
+                                          .is_placed = !world.is_unplaced,
                                           .group = 3,
                                           .own_address = m->address,
                                           .on_change = on_change,
@@ -320,6 +322,29 @@ static void a_psd_of_another_shape_is_kept_out(void **state)
     tear_down(&a, &b);
 }
 
+/* It has no claim, as any psd of another shape, and says of itself that it is a standby without a place. */
+static void a_standby_without_a_place_is_of_no_other_cluster(void **state)
+{
+    struct member a, b;
+    char wait[COORDINATION_WAIT_MAX];
+
+    (void)state;
+    set_up();
+    begin(&a, "10.0.0.1:1", "mem");
+    until_known(&a);
+    claim_and_wait(&a);
+    world.is_unplaced = true;
+    world.cluster.n_nodes = 1;
+    begin(&b, "10.0.0.2:1", "mem");
+    for (int i = 0; i < 1000; i++)
+        turn();
+    assert_null(coordination_claim(b.coordination));
+    assert_true(coordination_is_waiting(b.coordination, wait));
+    assert_string_equal(
+        wait, "coord: the primary has not said yet which node of the cluster this psd is");
+    tear_down(&a, &b);
+}
+
 static void put_config(const char *value)
 {
     struct coord_write write = { .change = COORD_PUT, .key = CLAIM_CONFIG_KEY, .value = value };
@@ -462,6 +487,7 @@ int main(void)
         cmocka_unit_test(a_service_that_is_away_is_awaited),
         cmocka_unit_test(three_takeovers_double_the_patience),
         cmocka_unit_test(a_psd_of_another_shape_is_kept_out),
+        cmocka_unit_test(a_standby_without_a_place_is_of_no_other_cluster),
         cmocka_unit_test(a_foreign_config_keeps_nobody_out_who_is_in),
         cmocka_unit_test(a_first_claim_is_refused_when_the_config_has_become_anothers),
         cmocka_unit_test(a_config_that_comes_in_between_is_read),

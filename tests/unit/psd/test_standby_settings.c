@@ -83,9 +83,42 @@ static void a_standby_with_another_processor_is_not_refused(void **state)
     free(settings);
 }
 
+/* Numbers as they were set; the list of nodes by the option that has it. */
+static void what_differs_is_named_as_an_operator_writes_it(void **state)
+{
+    struct settings *settings = calloc(1, sizeof *settings);
+    struct hello_reply *map = calloc(1, sizeof *map);
+    struct follow *asked = calloc(1, sizeof *asked);
+    struct err err = { 0 };
+
+    (void)state;
+    settings->shards = asked->n_shards = 2;
+    settings->gradient_max = 0.1f;
+    settings->frame_max_bytes = 64 << 20;
+    map->n_nodes = 2;
+    map->map_id = 7;
+    standby_settings_text(settings, map, asked->settings);
+    settings->gradient_max = 1e15f;
+    assert_int_equal(standby_settings_check(settings, map, asked, &err), PS_ECLUSTER);
+    assert_string_equal(err.text, "the standby has gradient-max=0.1, the primary "
+                                  "gradient-max=1e+15: give both the same settings");
+    settings->frame_max_bytes = 32 << 20;
+    assert_int_equal(standby_settings_check(settings, map, asked, &err), PS_ECLUSTER);
+    assert_string_equal(err.text, "the standby has frame-max=64M, the primary frame-max=32M: "
+                                  "give both the same settings");
+    map->map_id = 8;
+    assert_int_equal(standby_settings_check(settings, map, asked, &err), PS_ECLUSTER);
+    assert_string_equal(err.text, "the standby's list of nodes is not the primary's: give both "
+                                  "the same --cluster");
+    free(asked);
+    free(map);
+    free(settings);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_differs_is_named_as_an_operator_writes_it),
         cmocka_unit_test(other_arithmetic_is_noted_with_both),
         cmocka_unit_test(equal_arithmetic_and_a_psd_that_does_not_say_are_not_noted),
         cmocka_unit_test(long_ones_are_shortened),
