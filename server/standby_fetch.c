@@ -465,10 +465,16 @@ static void on_shard_handed_over(void *task)
     assert(status == 0); /* the main thread's box outlives the shards */
 }
 
+/* After which it goes on alone, whatever this psd's own --standby-patience is. */
+static uint64_t primarys_patience_ms(const struct standby *s)
+{
+    return s->patience_ms ? s->patience_ms : s->config.settings->standby_patience_ms;
+}
+
 /* A primary with little patience takes a standby that waits longer for one that is lost. */
 static uint32_t wait_ms(const struct standby *s)
 {
-    const uint64_t patience_ms = s->config.settings->standby_patience_ms / FETCHES_A_PATIENCE;
+    const uint64_t patience_ms = primarys_patience_ms(s) / FETCHES_A_PATIENCE;
     const uint32_t most_ms = s->config.coordination ? HEART_MS : SHARD_FOLLOWER_WAIT_MS;
 
     return patience_ms < most_ms ? (uint32_t)patience_ms : most_ms;
@@ -488,8 +494,7 @@ static void start_fetching(struct standby *s) ON_MAIN
         *p = (struct shard_follower_primary){ .address = s->primary,
                                               .shard = i,
                                               .term = s->term,
-                                              .patience_ms =
-                                                  s->config.settings->standby_patience_ms,
+                                              .patience_ms = primarys_patience_ms(s),
                                               .wait_ms = wait_ms(s),
                                               .on_handed_over = on_shard_handed_over,
                                               .owner = &s->tasks[i] };
