@@ -328,13 +328,14 @@ $(eval $(call emu_object,c,$$(CC) $$(CFLAGS)))
 $(eval $(call emu_object,cpp,$$(CXX) $$(CXXFLAGS)))
 $(eval $(call emu_object,cu,$$(CXX) $$(CXXFLAGS) $$(flags_cu.$$(VARIANT)),-x c++))
 
-# What counts the allocations of real processes, makes their disk slow or bad, notes what it has, or sets their clock, for tests
-# (LD_PRELOAD).
+# What counts the allocations of real processes, makes their disk slow or bad, notes what it has, sets their clock, or sends a late
+# signal, for tests (LD_PRELOAD).
 alloc-counter: $(B)/tests/count_allocs.so
 slow-disk: $(B)/tests/slow_disk.so
 bad-sectors: $(B)/tests/bad_sectors.so
 power-cut: $(B)/tests/power_cut.so
 wall-clock: $(B)/tests/wall_clock.so
+late-signal: $(B)/tests/late_signal.so
 $(B)/tests/%.so: tests/preload/%.c
 	@mkdir -p $(@D)
 	@$(CC) -std=c17 -D_GNU_SOURCE $(WARN) -O2 -g -fPIC -shared -fvisibility=hidden -o $@ $< -ldl -lpthread
@@ -558,7 +559,7 @@ clean:                        ## remove build/
 help:                         ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
-.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors power-cut wall-clock push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-feed bench-hotpath bench-train bench-wire bench-wire-workers bench-stragglers bench-learned bench-client bench-reads bench-unique bench-standby bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
+.PHONY: libpsd wheel alloc-counter slow-disk bad-sectors power-cut wall-clock late-signal push-path gpu-check gpu-pack gpu-programs gpu-tests cuda-plugin emu-plugin cuda-coverage cuda-budget sim sim-mutants fuzz fuzz-quick fuzz-deps fuzz-targets bench-log bench-store bench-step bench-data bench-feed bench-hotpath bench-train bench-wire bench-wire-workers bench-stragglers bench-learned bench-client bench-reads bench-unique bench-standby bench-serve all docs unit check test ci soak golden golden-tests demo build-deps deps deb deb-deps deb-test-deps lint bench install clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) $(BUILD)/cuda -name '*.d' 2>/dev/null)

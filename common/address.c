@@ -40,8 +40,8 @@ static bool split(const char *text, size_t n_bytes, struct address *ret, long *r
         return false;
     memcpy(ret->host, host, host_bytes);
     memcpy(ret->port, colon + 1, port_bytes);
-    if (strlen(ret->host) != host_bytes ||
-        strspn(ret->port, "0123456789") != port_bytes) /* no NUL, no sign */
+    if (strlen(ret->host) != host_bytes || strpbrk(ret->host, "[] \t\"\\") ||
+        strspn(ret->port, "0123456789") != port_bytes) /* no NUL, no quote, no sign */
         return false;
     *ret_port = strtol(ret->port, NULL, 10);
     return *ret_port < 65536;
@@ -54,8 +54,7 @@ int address_parse(const char *text, size_t n_bytes, struct address *ret, struct 
     struct address a;
     long port;
 
-    if (n_bytes >= sizeof a.text || !split(text, n_bytes, &a, &port) || !port || !a.host[0] ||
-        strpbrk(a.host, "[] \t"))
+    if (n_bytes >= sizeof a.text || !split(text, n_bytes, &a, &port) || !port || !a.host[0])
         return err_set(
             err, -EINVAL,
             "\"%.*s\" is no server address: expected HOST:PORT, as in 127.0.0.1:7070",

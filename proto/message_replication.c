@@ -147,6 +147,7 @@ int message_write_follow_reply(struct bytes *out, uint64_t request_id,
     if (!m->status) {
         head.action = m->action;
         head.begun = m->begun;
+        head.patience_ms = m->patience_ms;
         head.n_keep = m->n_shards;
         head.keep = (uint64_t *)m->keep;
     }
@@ -168,6 +169,7 @@ static int take_follow_reply(const void *message, void *ret)
     m->action = (enum follow_action)head->action;
     m->begun = m->status || head->begun >= FOLLOW_BEGUN_END ? FOLLOW_BEGUN_UNKNOWN
                                                             : (enum follow_begun)head->begun;
+    m->patience_ms = head->patience_ms;
     if (message_head_name(m->cpu, sizeof m->cpu, head->cpu))
         return PS_EPROTO;
     return take_records(head->keep, m->status ? 0 : head->n_keep, &m->n_shards, m->keep);

@@ -69,6 +69,7 @@ struct follow_reply {
     const uint8_t *terms; /* borrowed */
     char cpu[64];
     enum follow_begun begun;
+    uint32_t patience_ms; /* the primary's --standby-patience; 0: it does not say */
 };
 
 struct file_request {

@@ -43,13 +43,25 @@ static void on_handle_closed(uv_handle_t *handle)
     (void)handle;
 }
 
+/* libuv drops a signal that came behind the loop's last poll, as the handle closes. It counts all the same. */
+static void on_signal_closed(uv_handle_t *handle)
+{
+    const uv_signal_t *closed = (const uv_signal_t *)handle;
+    struct node *n = handle->data;
+    const size_t i = (size_t)(closed - n->signals);
+
+    enter_main();
+    if (caught_signals[i] != SIGHUP && closed->dispatched_signals > n->n_handled[i])
+        n->stop_signal_asked = true;
+}
+
 static void close_signals(uv_timer_t *timer)
 {
     struct node *n = timer->data;
 
     enter_main();
     for (size_t i = 0; i < COUNT_OF(caught_signals); i++)
-        uv_close((uv_handle_t *)&n->signals[i], on_handle_closed);
+        uv_close((uv_handle_t *)&n->signals[i], on_signal_closed);
     uv_close((uv_handle_t *)&n->timer, on_handle_closed);
 }
 
@@ -188,6 +200,7 @@ static void on_signal(uv_signal_t *handle, int number)
     struct node *n = handle->data;
 
     enter_main();
+    n->n_handled[handle - n->signals]++;
     if (number == SIGHUP) {
         if (n->reload)
             reload(n);

@@ -27,6 +27,7 @@ struct node {
     uv_loop_t loop;
     uv_timer_t timer;
     uv_signal_t signals[NODE_N_SIGNALS];
+    unsigned n_handled[NODE_N_SIGNALS]; /* of each, by its callback */
     struct mailbox mailbox;
     struct shard_thread **shards;      /* owned, settings->shards of them that run */
     struct checkpointer *checkpointer; /* owned; NULL without a data directory */

@@ -312,6 +312,7 @@ static int on_records(struct shard_follower *f, const struct frame_header *heade
     struct fetch_reply reply;
     struct err err = { 0 };
     int status = message_read_fetch_reply(header, head, body, header->body_bytes, &reply);
+    const bool was_over = f->is_over;
 
     if (status)
         return refuse(f, status, "the primary's answer makes no sense");
@@ -342,7 +343,8 @@ static int on_records(struct shard_follower *f, const struct frame_header *heade
     }
     if (f->connector && f->follower.unknown)
         return refuse_unknown(f);
-    if (reply.hands_over && f->primary.on_handed_over)
+    /* Once: a second fetch that was under way is answered so, too. */
+    if (f->is_over && !was_over && f->primary.on_handed_over)
         f->primary.on_handed_over(f->primary.owner);
     return f->connector ? 0 : UV_ECANCELED;
 }

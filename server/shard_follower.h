@@ -56,7 +56,7 @@ struct shard_follower_primary {
     uint32_t shard;     /* on its node */
     uint32_t wait_ms;   /* for a first record; 0: SHARD_FOLLOWER_WAIT_MS */
     uint64_t term;
-    uint64_t patience_ms; /* this psd's --standby-patience, which is to be the primary's, too */
+    uint64_t patience_ms; /* the primary's: so long its replies wait for a silent standby */
     void (*on_handed_over)(void *owner); /* the view says so; on the shard's thread */
     void *owner;                         /* borrowed */
 };

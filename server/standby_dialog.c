@@ -183,6 +183,7 @@ static int on_follow(struct standby *s, const struct follow_reply *reply) ON_MAI
     s->is_refusing = false;
     note_arithmetic(s, reply->cpu);
     s->term = reply->term;
+    s->patience_ms = reply->patience_ms;
     if (reply->action == FOLLOW_GO_ON)
         go_on(s, reply);
     else if (reply->action == FOLLOW_COPY)

@@ -25,6 +25,7 @@
     300u /* a word that comes so long after a question is of a psd that lives */
 #define DOUBT_MS_MAX 2500u
 #define RETRY_UNABLE_MS 10000u
+#define RETRY_WRITE_MS 2000u /* of a term that is claimed already */
 #define UNABLE_DIAL_MS 1000u /* a primary may ask for the same promotion again at once */
 #define HEART_MS 100u        /* with --coord: so often at least a primary is heard */
 #define FETCHES_A_PATIENCE \
@@ -135,6 +136,16 @@ static void on_term_begun(struct standby *s) ON_MAIN
     standby_on_shards(s, lead_shard, on_led);
 }
 
+/* Nobody serves then: the reason is what operators need. */
+static void on_promotion_written(struct standby *s) ON_MAIN
+{
+    if (s->err.status) {
+        s->take_over_ms = clock_mono_ms() + RETRY_WRITE_MS;
+        snprintf(s->unable, sizeof s->unable, "%.199s", s->err.text);
+    }
+    on_term_begun(s);
+}
+
 static int write_promotion(struct standby *s, struct err *err)
 {
     int status = standby_role_note_done(s->config.files, s->config.settings, err);
@@ -158,7 +169,7 @@ static void on_claimed(void *standby, const struct err *err)
     if (err->status)
         on_term_begun(s);
     else
-        standby_start_job(s, write_promotion, on_term_begun);
+        standby_start_job(s, write_promotion, on_promotion_written);
 }
 
 /* The claim first: a promotion that is only in TERMS would be that of nobody. */
@@ -166,8 +177,8 @@ static void claim(struct standby *s) ON_MAIN
 {
     struct claim claim = { .term = s->term, .history = s->terms.history };
 
-    if (s->promises & STANDBY_BY_ITSELF)
-        claim_add_takeover(&claim, s->term);
+    if (s->promises & STANDBY_BY_ITSELF && !coordination_is_own(s->config.coordination))
+        claim_add_takeover(&claim, s->term); /* else it is in the claim of before */
     coordination_write(s->config.coordination, &claim, on_claimed, s);
 }
 
@@ -219,7 +230,7 @@ static void begin_term(struct standby *s) ON_MAIN
     if (s->config.coordination)
         claim(s);
     else
-        standby_start_job(s, write_promotion, on_term_begun);
+        standby_start_job(s, write_promotion, on_promotion_written);
 }
 
 /* --- sealing --- */
@@ -465,10 +476,16 @@ static void on_shard_handed_over(void *task)
     assert(status == 0); /* the main thread's box outlives the shards */
 }
 
+/* After which it goes on alone, whatever this psd's own --standby-patience is. */
+static uint64_t primarys_patience_ms(const struct standby *s)
+{
+    return s->patience_ms ? s->patience_ms : s->config.settings->standby_patience_ms;
+}
+
 /* A primary with little patience takes a standby that waits longer for one that is lost. */
 static uint32_t wait_ms(const struct standby *s)
 {
-    const uint64_t patience_ms = s->config.settings->standby_patience_ms / FETCHES_A_PATIENCE;
+    const uint64_t patience_ms = primarys_patience_ms(s) / FETCHES_A_PATIENCE;
     const uint32_t most_ms = s->config.coordination ? HEART_MS : SHARD_FOLLOWER_WAIT_MS;
 
     return patience_ms < most_ms ? (uint32_t)patience_ms : most_ms;
@@ -488,8 +505,7 @@ static void start_fetching(struct standby *s) ON_MAIN
         *p = (struct shard_follower_primary){ .address = s->primary,
                                               .shard = i,
                                               .term = s->term,
-                                              .patience_ms =
-                                                  s->config.settings->standby_patience_ms,
+                                              .patience_ms = primarys_patience_ms(s),
                                               .wait_ms = wait_ms(s),
                                               .on_handed_over = on_shard_handed_over,
                                               .owner = &s->tasks[i] };

@@ -44,6 +44,7 @@ struct standby {
         was_alone; /* of the newest term in TERMS, and ended without a standby in sync */
     enum follow_begun begun_with; /* the term of a promotion */
     uint64_t followed_term;
+    uint32_t patience_ms;        /* the primary's; 0: it does not say */
     uint64_t take_over_ms;       /* the next try */
     char unable[200];            /* why its shards could not at the last one; "": they follow */
     uint64_t ticked_ms, woke_ms; /* the tick before; after this psd's own pause */

@@ -17,6 +17,8 @@
 #include "server/replication/arithmetic.h"
 #include "server/standby_settings.h"
 
+#define LEFT_AFTER_MS \
+    10000u /* a standby that is silent for so long leaves its place to another one */
 #define COPIES_AT_ONCE 3u
 #define COPIES_IN_A_ROW_MS 600000u  /* one that comes later is the first again */
 #define REST_MS UINT64_C(10000)     /* after those at once; twice as long after each, */
@@ -88,6 +90,7 @@ static void answer_follow(struct standby_server *s) ON_MAIN
     if (!reply->status) {
         reply->action = q->action;
         reply->begun = s->begun_with;
+        reply->patience_ms = (uint32_t)s->config.settings->standby_patience_ms;
         reply->n_shards = s->n_shards;
         for (uint32_t i = 0; i < s->n_shards && q->action == FOLLOW_GO_ON; i++)
             reply->keep[i] = q->keep[i];
@@ -411,6 +414,18 @@ static bool follows_already(struct standby_server *s) ON_MAIN
                             clock_mono_ms());
 }
 
+/* Out of sync, and silent on connections that stand: its machine hangs, or is gone without a word. */
+static bool has_left(struct standby_server *s) ON_MAIN
+{
+    const struct sync_shard *shards = standby_shards_query(s->shards);
+    const uint64_t now_ms = clock_mono_ms();
+    bool is_silent = false;
+
+    for (uint32_t i = 0; i < s->n_shards; i++)
+        is_silent = is_silent || now_ms > shards[i].heard_ms + LEFT_AFTER_MS;
+    return is_silent && s->sync.state == SYNC_OUT && now_ms > s->followed_ms + LEFT_AFTER_MS;
+}
+
 /* It does not know yet whose standby may come. */
 static bool is_starting(const struct standby_server *s)
 {
@@ -491,7 +506,7 @@ static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
             err, -EBUSY,
             "%.100s follows already: does another standby have the same --advertise?",
             q->asked.address);
-    if (s->is_followed && strcmp(s->terms.peer, q->asked.address) != 0)
+    if (s->is_followed && strcmp(s->terms.peer, q->asked.address) != 0 && !has_left(s))
         return err_set(err, -EBUSY, "%.100s is the standby, and there is one at a time",
                        s->terms.peer);
     if (s->state != SERVER_SERVING && strcmp(s->terms.peer, q->asked.address) != 0)

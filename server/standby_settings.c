@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/address.h"
 #include "common/number.h"
 
 void standby_settings_shared(const struct settings *s, char ret[static CLAIM_SETTINGS_MAX])
@@ -99,6 +100,7 @@ int standby_settings_check(const struct settings *s, const struct hello_reply *m
                            const struct follow *asked, struct err *err)
 {
     char ours[MESSAGE_SETTINGS_MAX];
+    struct address address;
     int status;
 
     if (asked->n_shards != s->shards)
@@ -121,7 +123,9 @@ int standby_settings_check(const struct settings *s, const struct hello_reply *m
                        "the primary's rows",
                        theirs, own, s->memory_max_bytes ? "" : " (no limit)");
     }
-    if (!asked->address[0])
-        return err_set(err, PS_EPROTO, "a standby says under which address it listens");
+    if (address_parse(asked->address, strlen(asked->address), &address, NULL))
+        return err_set(err, PS_EPROTO,
+                       "a standby says under which address it listens, and \"%.60s\" is none",
+                       asked->address);
     return 0;
 }

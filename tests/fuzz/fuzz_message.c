@@ -375,8 +375,8 @@ static void fill_replication(enum frame_type type, union message *m)
                                      2, { 9 }, { 8 }, 2,    bytes };
     if (type == FRAME_FOLLOW_REPLY)
         m->follow_reply =
-            (struct follow_reply){ 0,        "", 5,     7,      FOLLOW_GO_ON,      2,
-                                   { 8, 9 }, 1,  bytes, "avx2", FOLLOW_BEGUN_WHOLE };
+            (struct follow_reply){ 0,        "", 5,     7,      FOLLOW_GO_ON,       2,
+                                   { 8, 9 }, 1,  bytes, "avx2", FOLLOW_BEGUN_WHOLE, 1500 };
     if (type == FRAME_FILE)
         m->file = (struct file_request){ "00000000000000000007/MANIFEST", 300, 400 };
     if (type == FRAME_FILE_REPLY)

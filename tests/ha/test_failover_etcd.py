@@ -193,6 +193,21 @@ def test_a_primary_that_stops_before_its_standby_hears_that_it_is_in_sync_is_rep
         kill(primary, standby)
 
 
+def test_a_standby_that_cannot_write_the_term_that_it_has_claimed_says_so(start, etcd):
+    pair, counter = start(etcd)
+    (pair.standby.data / "TERMS.tmp").mkdir()  # as a full disk refuses it
+    kill(pair.primary)
+    says = f"{pair.primary.address} is silent, and this standby does not take over: cannot write: "
+    wait_for("the reason", lambda: says in pair.standby.psctl("why").stdout, 30)
+    time.sleep(8)
+    assert says in pair.standby.psctl("why").stdout
+    assert not pair.standby.says("failovers in ten minutes"), pair.standby.log.read_text()  # it is one
+    (pair.standby.data / "TERMS.tmp").rmdir()
+    await_takeover(pair)
+    rejoin(pair)
+    counter.check()
+
+
 def test_a_standby_whose_claim_waits_for_etcd_says_so(start, etcd):
     pair, counter = start(etcd)
     etcd.signal(signal.SIGSTOP, 0)

@@ -263,6 +263,21 @@ def test_a_standby_that_stood_still_while_its_primary_went_on_alone_is_not_promo
     counter.check()
 
 
+def test_what_counts_is_how_long_the_primary_waits_not_the_standbys_own_patience(pair, count):
+    p = pair()
+    kill(p.standby)
+    p.standby.start("--standby-patience", "60s")
+    await_following(p.standby, p.primary)
+    counter = count(p.primary, p.standby)
+    p.standby.proc.send_signal(signal.SIGSTOP)
+    wait_for("a primary that goes on alone", lambda: p.primary.says("is out of sync"), 30)
+    counter.push_on()
+    kill(p.primary)
+    p.standby.proc.send_signal(signal.SIGCONT)
+    refused = p.standby.psctl("promote", "--the-other-is-dead")
+    assert refused.returncode == 1 and "if it went on alone, this standby does not know of that time" in refused.stderr, refused
+
+
 def test_a_promotion_that_failed_is_done_again_without_a_loss(pair, count):
     p = pair()
     counter = count(p.primary, p.standby)

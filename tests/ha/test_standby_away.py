@@ -3,13 +3,15 @@
 import contextlib
 import re
 import shutil
+import signal
 import subprocess
 import time
 import urllib.request
 
 import pytest
 from counting import Counter
-from training import BIN, wait_for
+from pair import Member
+from training import BIN, free_ports, wait_for
 
 
 class Health:
@@ -48,6 +50,22 @@ def test_health_says_that_the_standby_is_missing_until_it_is_back(pair):
     p.await_in_sync()
     wait_for("plain ok", lambda: health.get("/healthz") == (200, "ok\n"), 20)
     assert health.is_missing() == "0" and p.primary.status()["health"] == "ok"
+
+
+def test_a_standby_that_hangs_leaves_its_place_to_another(pair, tmp_path):
+    p = pair()
+    other = Member(tmp_path / "other", free_ports(1)[0], "--shards", "2")
+    p.standby.proc.send_signal(signal.SIGSTOP)  # its connections stand, as those of a machine that lost power
+    wait_for("a primary that goes on alone", lambda: p.primary.says("is out of sync"), 30)
+    try:
+        other.start("--standby", p.primary.address)
+        wait_for("the other one in sync", lambda: other.replication().get("in_sync"), 40)
+        p.standby.proc.send_signal(signal.SIGCONT)
+        wait_for("the refusal", lambda: p.standby.replication().get("refused") == f"{other.address} is the standby, and there is one at a time", 30)
+        assert other.replication()["in_sync"] and p.primary.replication()["peer"] == other.address
+    finally:
+        p.standby.proc.send_signal(signal.SIGCONT)
+        kill(other)
 
 
 @pytest.fixture(name="counter")

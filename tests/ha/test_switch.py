@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from counting import Counter
+from counting import ROOT, Counter
 from stalls import LONGEST_MS
 from training import BIN, wait_for
 
@@ -188,6 +188,26 @@ def test_a_stop_behind_a_switch_ends_the_old_primary(pair, after_s):
     time.sleep(after_s)
     p.standby.proc.send_signal(signal.SIGTERM)
     assert p.standby.proc.wait(60) in (0, -signal.SIGTERM)
+    p.standby.start()
+    await_both(p)
+
+
+@pytest.fixture(name="late_signal")
+def sigterm_at_the_end_of_a_loop(tmp_path, monkeypatch):
+    """late_signal(): the next psd that begins again gets SIGTERM as it closes its signals. Of processes that are started meanwhile."""
+    if BIN.parent.name != "release":
+        pytest.skip("a library for LD_PRELOAD would come before the sanitizer's")
+    subprocess.run(["make", "-s", "--no-print-directory", f"BUILD={BIN.parents[1]}", "late-signal"], cwd=ROOT, check=True, timeout=300)
+    monkeypatch.setenv("LD_PRELOAD", str(BIN.parent / "tests/late_signal.so"))
+    monkeypatch.setenv("PS_LATE_SIGNAL", str(tmp_path / "late"))
+    return (tmp_path / "late").touch
+
+
+def test_a_stop_that_comes_as_the_old_primary_closes_its_signals_ends_it(pair, late_signal):
+    p = pair()
+    late_signal()
+    switch(p)
+    assert p.standby.proc.wait(60) == 0
     p.standby.start()
     await_both(p)
 

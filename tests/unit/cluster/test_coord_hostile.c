@@ -549,6 +549,69 @@ static void an_address_that_makes_no_sense_is_refused_with_a_sentence(void **sta
     assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+#define TOKEN_MS 1200u /* longer than the pause between two tries for one */
+
+struct slow_token {
+    uv_timer_t timer;
+    struct fake_connection *to;
+};
+
+static void on_token(uv_timer_t *timer)
+{
+    const struct slow_token *slow = timer->data;
+
+    fake_etcd_answer(slow->to, "{" HEADER ",\"token\":\"t.1\"}");
+}
+
+static void check_password_slowly(struct fake_etcd *f, struct fake_connection *to,
+                                  const char *path, const char *body)
+{
+    struct slow_token *slow = f->arg;
+
+    (void)body;
+    if (strcmp(path, "/v3/auth/authenticate") != 0) {
+        fake_etcd_answer(to, GOOD);
+        return;
+    }
+    slow->to = to;
+    uv_timer_start(&slow->timer, on_token, TOKEN_MS, 0);
+}
+
+/* The loop, on which etcd is here, too, turns meanwhile. */
+static void a_token_may_be_a_while_in_coming(void **state)
+{
+    char url[80], password[] = "/tmp/psd-password-XXXXXX";
+    const int fd = mkstemp(password);
+    struct slow_token slow = { 0 };
+    struct fake_etcd etcd = { .on_request = check_password_slowly, .arg = &slow };
+    const struct calls_answer *a;
+    struct coord *c;
+    struct err err;
+    uv_loop_t loop;
+
+    (void)state;
+    assert_true(fd >= 0 && write(fd, "secret\n", 7) == 7 && close(fd) == 0);
+    assert_int_equal(uv_loop_init(&loop), 0);
+    uv_timer_init(&loop, &slow.timer);
+    slow.timer.data = &slow;
+    fake_etcd_start(&etcd, &loop);
+    snprintf(url, sizeof url, "etcd://127.0.0.1:%d/t", etcd.port);
+    assert_int_equal(
+        coord_etcd_open(
+            &(struct coord_options){ .url = url, .user = "u", .password_file = password },
+            &loop, &c, &err),
+        0);
+    a = calls_get(&loop, c, "a", false, 4000);
+    if (a->err.status)
+        fail_msg("%s", a->err.text);
+    calls_close(&loop, c);
+    fake_etcd_stop(&etcd);
+    uv_close((uv_handle_t *)&slow.timer, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    unlink(password);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -569,6 +632,7 @@ int main(void)
         cmocka_unit_test(a_watch_may_end_and_begin_within_its_own_event),
         cmocka_unit_test(calls_under_way_end_when_the_connection_is_closed),
         cmocka_unit_test(an_address_that_makes_no_sense_is_refused_with_a_sentence),
+        cmocka_unit_test(a_token_may_be_a_while_in_coming),
     };
 
     signal(SIGPIPE, SIG_IGN); /* of the fake server: libuv writes to who has left */

@@ -33,7 +33,7 @@ static void what_is_no_address_is_refused_with_what_was_found(void **state)
                                        "host:0",  "host:65536", "a:b",      "host:70x",
                                        "host:-1", "::1:7070",   "[]:7070",  "host:123456",
                                        "a:1:",    "host: 7070", "host:+70", "[::1]7070",
-                                       "[::1]:x" };
+                                       "[::1]:x", "\"a\":7070", "a\\:7070", "a b:7070" };
     char text[300];
     struct address a;
     struct err err;
@@ -98,6 +98,7 @@ static void what_is_no_address_is_refused_with_the_setting_and_the_text(void **s
         "host:http", "host:70 70", "host:-1", "host:65536",
         "host:+80",  "::1:7070",   "[::1]",   "[::1]7070",
         "[]:1",      "host:1:2",   "[:1",     "host:999999999999999999999",
+        "\"a\":1",   "a\\:1",      "a b:1",
     };
 
     (void)state;

@@ -111,8 +111,8 @@ static void follow_reply_comes_back(void **state)
     struct messages_frame f;
 
     (void)state;
-    *m = (struct follow_reply){ 0,        "", 5,     7,      FOLLOW_GO_ON,      2,
-                                { 8, 9 }, 1,  terms, "avx2", FOLLOW_BEGUN_LOSSY };
+    *m = (struct follow_reply){ 0,        "", 5,     7,      FOLLOW_GO_ON,       2,
+                                { 8, 9 }, 1,  terms, "avx2", FOLLOW_BEGUN_LOSSY, 1500 };
     assert_int_equal(message_write_follow_reply(&b, 1, m), 0);
     f = messages_open(&b);
     assert_int_equal(message_read_follow_reply(&f.header, f.head, f.body, f.body_bytes, got),
@@ -122,6 +122,7 @@ static void follow_reply_comes_back(void **state)
     assert_true(got->n_terms == 1);
     assert_string_equal(got->cpu, "avx2");
     assert_int_equal(got->begun, FOLLOW_BEGUN_LOSSY);
+    assert_int_equal(got->patience_ms, 1500);
     messages_close(&f, &b);
 
     m->begun = FOLLOW_BEGUN_END; /* of a newer psd */

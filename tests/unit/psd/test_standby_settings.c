@@ -115,6 +115,29 @@ static void what_differs_is_named_as_an_operator_writes_it(void **state)
     free(settings);
 }
 
+/* It would stand in TERMS and in the claim. */
+static void an_address_that_is_none_is_refused(void **state)
+{
+    static const char *const bad[] = { "", "10.0.0.2", "a b:7070", "\"a\":7070" };
+    struct settings *settings = calloc(1, sizeof *settings);
+    struct hello_reply *map = calloc(1, sizeof *map);
+    struct follow *asked = calloc(1, sizeof *asked);
+    struct err err = { 0 };
+
+    (void)state;
+    settings->shards = asked->n_shards = 2;
+    map->n_nodes = 1;
+    standby_settings_text(settings, map, asked->settings);
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        snprintf(asked->address, sizeof asked->address, "%s", bad[i]);
+        assert_int_equal(standby_settings_check(settings, map, asked, &err), PS_EPROTO);
+        assert_non_null(strstr(err.text, "under which address it listens"));
+    }
+    free(asked);
+    free(map);
+    free(settings);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -123,6 +146,7 @@ int main(void)
         cmocka_unit_test(equal_arithmetic_and_a_psd_that_does_not_say_are_not_noted),
         cmocka_unit_test(long_ones_are_shortened),
         cmocka_unit_test(a_standby_with_another_processor_is_not_refused),
+        cmocka_unit_test(an_address_that_is_none_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
