@@ -180,8 +180,8 @@ static int write_replication(struct bytes *b, unsigned type)
     static const uint8_t bytes[100] = { 1, 2, 3 };
     struct follow follow = { 5, 7,     1,     4096, "lease=10000", "avx2", "a.b:700",
                              2, { 9 }, { 8 }, 2,    bytes };
-    struct follow_reply follow_reply = { 0,        "", 5,     7,      FOLLOW_GO_ON,     2,
-                                         { 8, 9 }, 1,  bytes, "avx2", FOLLOW_BEGUN_SEEN };
+    struct follow_reply follow_reply = { 0,        "", 5,     7,      FOLLOW_GO_ON,      2,
+                                         { 8, 9 }, 1,  bytes, "avx2", FOLLOW_BEGUN_SEEN, 1000 };
     struct file_request file = { "00000000000000000007/MANIFEST", 300, 400 };
     struct file_reply file_reply = { 0, "", 500, bytes, 40 };
     struct fetch fetch = { 5, 400, 300, 200, 77, 1000, 65536, "a row" };
