@@ -750,7 +750,9 @@ static void await_token(struct coord_etcd *c, uint64_t now)
     struct call *next;
 
     etcd_auth_ask(&c->auth, c->at.endpoints[c->current], now, AUTH_MS);
-    schedule(c, c->auth.retry_ms);
+    if (!c->auth.transfer
+             .easy) /* else its end is the next turn: a time in the past would come again and again */
+        schedule(c, c->auth.retry_ms);
     for (struct call *k = c->calls; k; k = next) {
         next = k->next;
         if (k->transfer.easy)
