@@ -17,7 +17,7 @@ class AlteredWay:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.alters = self.is_down = False
-        self.held = []  # it says nothing to the standby behind it
+        self.held = []  # nobody hears behind it that the way is down
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
@@ -43,7 +43,10 @@ class AlteredWay:
                 primary.sendall(data)
         except OSError:
             pass
-        primary.close()
+        if self.is_down:
+            self.held.append(primary)  # it is not told, and does not go on alone
+        else:
+            primary.close()
 
     def answer(self, primary, standby):
         try:
