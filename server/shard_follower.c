@@ -568,7 +568,7 @@ void shard_follower_tick(struct shard_follower *f)
     if (f->connector && (f->n_fetches || f->is_over || !f->is_welcome) &&
         now_ms > f->asked_ms + SHARD_FOLLOWER_SILENCE_MS)
         lose(f, "the primary has not answered for 5 s");
-    if (!f->connector && now_ms >= f->retry_ms)
+    if (f->state == SHARD_FOLLOWER_DIALLING && !f->connector && now_ms >= f->retry_ms)
         dial(f);
     update_view(f);
     fetch_more(f);

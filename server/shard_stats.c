@@ -104,9 +104,38 @@ static void copy_worker(const struct worker *worker, uint64_t now_ms, struct sta
         ret->silent_ms = now_ms - worker->last_seen_ms;
 }
 
-static void copy_jobs(struct membership *membership, uint64_t now_ms,
-                      struct shard_report *report)
+static uint64_t position_of(const struct job *job)
 {
+    uint64_t position = 0;
+
+    for (uint32_t rank = 0; rank < job->n_workers; rank++) {
+        const struct worker *w = &job->workers[rank];
+
+        position += w->clock + w->last_seq + w->join_number;
+    }
+    return position;
+}
+
+static void note_steps(struct shard_stats_steps *steps, const struct job *job, uint64_t now_ms)
+{
+    const uint64_t position = position_of(job);
+
+    if (steps->run != job->run || steps->position != position)
+        *steps = (struct shard_stats_steps){ job->run, position, now_ms, now_ms };
+}
+
+/* A worker's rate is what it said last. */
+static void stop_rates(struct stats_job *job, struct stats_worker *workers)
+{
+    job->learning.samples_per_s = 0;
+    for (uint32_t rank = 0; rank < job->n_workers; rank++)
+        workers[rank].learning.samples_per_s = 0;
+}
+
+static void copy_jobs(const struct shard_stats_inputs *in, uint64_t now_ms,
+                      struct shard_report *report) ON_SHARD
+{
+    struct membership *membership = shard_membership(in->shard);
     uint32_t n_workers = 0;
 
     report->n_jobs = membership_n_jobs(membership);
@@ -116,10 +145,15 @@ static void copy_jobs(struct membership *membership, uint64_t now_ms,
     report->workers = memory_alloc((n_workers + 1) * sizeof *report->workers);
     for (uint32_t i = 0; i < report->n_jobs; i++) {
         const struct job *job = membership_job(membership, i);
+        struct stats_worker *workers = &report->workers[report->n_workers];
 
         copy_job(job, &report->jobs[i]);
         for (uint32_t rank = 0; rank < job->n_workers; rank++)
-            copy_worker(&job->workers[rank], now_ms, &report->workers[report->n_workers++]);
+            copy_worker(&job->workers[rank], now_ms, &workers[rank]);
+        report->n_workers += job->n_workers;
+        note_steps(&in->steps[i], job, now_ms);
+        if (now_ms - in->steps[i].since_ms >= STILL_MS)
+            stop_rates(&report->jobs[i], workers);
     }
 }
 
@@ -221,14 +255,12 @@ static void copy_silent_workers(const struct shard_stats_inputs *in, uint64_t no
 
 /* Every worker that has not left is heard, so it is none of them that the others wait for. */
 static bool is_heard(const struct job *job, uint64_t now_ms, uint32_t lease_ms,
-                     uint32_t *ret_n_live, uint64_t *ret_position)
+                     uint32_t *ret_n_live)
 {
     *ret_n_live = 0;
-    *ret_position = 0;
     for (uint32_t rank = 0; rank < job->n_workers; rank++) {
         const struct worker *w = &job->workers[rank];
 
-        *ret_position += w->clock + w->last_seq + w->join_number;
         if (w->state == WORKER_EXPECTED || w->is_suspected || w->is_given_up ||
             (w->state == WORKER_LIVE && now_ms - w->last_seen_ms > lease_ms / 2))
             return false;
@@ -259,16 +291,11 @@ static void copy_still_jobs(const struct shard_stats_inputs *in, uint64_t now_ms
         const struct job *job = membership_job(membership, i);
         struct shard_stats_steps *steps = &in->steps[i];
         struct stats_wait *wait = &report->waits[report->n_waits];
-        uint64_t position;
         uint32_t n_live;
 
-        if (!is_heard(job, now_ms, in->lease_ms, &n_live, &position) ||
-            steps->run != job->run || steps->position != position ||
-            waits_for_pulls(report, job->name)) {
-            *steps = (struct shard_stats_steps){ job->run, position, now_ms };
-            continue;
-        }
-        if (now_ms - steps->since_ms < STILL_MS || report->n_waits == STATS_N_WAITS_MAX)
+        if (!is_heard(job, now_ms, in->lease_ms, &n_live) || waits_for_pulls(report, job->name))
+            steps->unexplained_ms = now_ms;
+        if (now_ms - steps->unexplained_ms < STILL_MS || report->n_waits == STATS_N_WAITS_MAX)
             continue;
         report->n_waits++;
         snprintf(wait->what, sizeof wait->what, "job stands still");
@@ -277,7 +304,7 @@ static void copy_still_jobs(const struct shard_stats_inputs *in, uint64_t now_ms
                  "its %u worker%s heard, and no step has come: they wait for another node, "
                  "which psctl why and doctor name, or read data, or validate",
                  n_live, n_live == 1 ? " is" : "s are");
-        wait->since_unix_ms = unix_ms(report, now_ms, steps->since_ms);
+        wait->since_unix_ms = unix_ms(report, now_ms, steps->unexplained_ms);
     }
 }
 
@@ -513,7 +540,7 @@ struct shard_report *shard_stats_make(const struct shard_stats_inputs *in)
     histogram_merge(&report->read_wait_ns, &in->connections->read_wait_ns);
     copy_tables(in->shard, report);
     pull_handler_count_waiting(dispatch_pulls(in->dispatch));
-    copy_jobs(shard_membership(in->shard), now_ms, report);
+    copy_jobs(in, now_ms, report);
     copy_waits(in, now_ms, report);
     return report;
 }

@@ -18,8 +18,9 @@ struct shard_stats_minute {
 
 /* What the reports before have seen of a job's steps. */
 struct shard_stats_steps {
-    uint64_t run, position; /* job.run; the sum of its workers' clocks and pushes */
-    uint64_t since_ms;      /* it is there since then, monotonic */
+    uint64_t run, position;  /* job.run; the sum of its workers' clocks and pushes */
+    uint64_t since_ms;       /* it is there since then, monotonic */
+    uint64_t unexplained_ms; /* and nothing else says why since then */
 };
 
 /* A zeroed one is fine. */

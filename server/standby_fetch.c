@@ -412,10 +412,11 @@ void standby_watch_shards(struct standby *s)
             continue;
         s->shards_in_sync = s->shards_in_sync && !was_silent(s);
         snprintf(why, sizeof why, "shard %" PRIu32 ": %s", i, view.why);
-        if (!view.needs_copy)
+        if (!view.needs_copy || !s->is_useless)
             standby_stop_following(s, why);
         else if (!s->is_working)
             standby_discard(s, why);
+        s->is_useless = s->is_useless || view.needs_copy;
         return;
     }
     standby_set_why(s, why);

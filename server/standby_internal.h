@@ -29,6 +29,7 @@ struct standby {
     bool is_refused;   /* the same, or it refused the connection itself */
     bool is_moved;     /* it lives, and has said that it is not the primary */
     bool is_unsteady;  /* the last time it followed it was for a moment */
+    bool is_useless;   /* a shard is not the primary's: copied once that one answers again */
     char why[256],
         logged[256]; /* logged: the last reason that is in the log, if it is not over */
     char note[STANDBY_SETTINGS_NOTE_MAX]; /* about the primary that was followed last */

@@ -205,22 +205,10 @@ static double bytes_of(const cJSON *tables, const char *job)
     return bytes;
 }
 
-/* A worker's rate is what it last said: of a job that stands still it is of before. */
-static bool stands_still(const cJSON *job, const cJSON *old, const cJSON *now,
-                         bool is_one_silent)
+/* A worker's rate is what it last said: of a job that a silent node holds up it may be of before. */
+static bool stands_still(const cJSON *job, const cJSON *old)
 {
-    const char *name = field_text(job, "name");
-    const cJSON *wait;
-
-    cJSON_ArrayForEach(wait, field_child(now, "waits"))
-    {
-        const char *who = field_text(wait, "who");
-
-        if (strcmp(field_text(wait, "what"), "job stands still") == 0 &&
-            strncmp(who, "job ", 4) == 0 && strcmp(who + 4, name) == 0)
-            return true;
-    }
-    return is_one_silent && old && greatest_clock(job) <= greatest_clock(old);
+    return old && greatest_clock(job) <= greatest_clock(old);
 }
 
 /* now: of the later reports, which are one there. */
@@ -232,12 +220,14 @@ static void drop_old_rates(const cJSON *after, const cJSON *then, cJSON *now)
 
     cJSON_ArrayForEach(node, field_child(after, "nodes")) is_one_silent =
         is_one_silent || field_child(node, "error");
+    if (!is_one_silent)
+        return;
     cJSON_ArrayForEach(job, cJSON_GetObjectItemCaseSensitive(now, "jobs"))
     {
         const cJSON *old =
             field_find(field_child(then, "jobs"), "name", field_text(job, "name"));
 
-        if (!stands_still(job, old, now, is_one_silent))
+        if (!stands_still(job, old))
             continue;
         cJSON_DeleteItemFromObjectCaseSensitive(job, "samples_per_s");
         cJSON_ArrayForEach(w, cJSON_GetObjectItemCaseSensitive(job, "workers"))

@@ -249,8 +249,11 @@ static int on_request(void *owner, struct request *r)
         return PS_EPROTO; /* a handshake, a reply, an operator's command: not of this place */
     if (d->state == DISPATCH_STOPPED)
         return PS_ESTOPPING;
-    if (d->config.groups && !group_view_is_primary(d->config.groups))
-        return PS_EMOVED; /* it comes back, and the listener tells it where to go */
+    /* A worker comes back, and the listener tells it where to go. A standby may not have heard yet that this psd hands
+     * over to it: its next fetch is answered with that, or with what else it has to know. */
+    if (r->header->type != FRAME_FETCH && d->config.groups &&
+        !group_view_is_primary(d->config.groups))
+        return PS_EMOVED;
     r->now_ms = dispatch_now_ms(d);
     set_slice(d);
     d->context.requests[r->header->type].n++;

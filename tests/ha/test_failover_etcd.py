@@ -113,11 +113,12 @@ def test_a_standby_that_ends_is_out_of_sync_in_etcd_first(start, etcd):
     counter.check()
 
 
-def test_a_standby_whose_rows_differ_tries_to_take_over_every_10_s(tmp_path, etcd):
-    """Its primary died at that moment, so nothing can be copied; etcd would let it."""
+@pytest.mark.parametrize("failover_after", ["700ms", "3s"])
+def test_a_standby_whose_rows_differ_tries_to_take_over_every_10_s(tmp_path, etcd, failover_after):
+    """Its primary died at that moment, so nothing can be copied; etcd would let it. For a second it tells the primary, before or behind that."""
     ports = free_ports(2)
     way = AlteredWay(("127.0.0.1", ports[0]))
-    flags = ("--shards", "2", "--coord", etcd.url(), "--durability", "fsync")
+    flags = ("--shards", "2", "--coord", etcd.url(), "--durability", "fsync", "--failover-after", failover_after)
     primary = Member(tmp_path / "a", ports[0], *flags, "--advertise", way.address)
     standby = Member(tmp_path / "b", ports[1], *flags)
     counter = None

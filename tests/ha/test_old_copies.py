@@ -1,6 +1,7 @@
 """A primary whose data directory is put back from an older copy: its standby has records that were acknowledged, and that this copy lacks.
 They are not given up: the primary says so, and a person promotes the standby."""
 
+import os
 import shutil
 import signal
 
@@ -94,6 +95,7 @@ def test_a_copy_of_before_the_primarys_last_start_is_refused(pair, counter, dura
 
 def copy_while_it_stands_still(member):
     member.proc.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, member.proc.pid, os.WSTOPPED)  # all of its threads: one of them may have been renaming a file
     copy = copy_of(member)
     member.proc.send_signal(signal.SIGCONT)
     return copy

@@ -14,6 +14,7 @@ from training import BIN, wait_for
 
 PATIENT = ("--standby-patience", "60s")  # a standby that is stopped stays in sync, however busy this machine is
 ROUNDS = int(os.environ.get("PS_HA_ROUNDS", 2))
+FETCH_S = 0.25  # SHARD_FOLLOWER_WAIT_MS: a standby's question is answered by then
 P99_MS = 1000  # benchmarks.md has what it takes on a machine of its own
 
 
@@ -89,9 +90,11 @@ def start_switch(pair):
                             text=True)
 
 
-def hand_over_to_a_frozen_standby(pair):
-    """The switch, which waits: the primary acknowledges nothing more, and the standby has not heard of it."""
+def hand_over_to_a_frozen_standby(pair, answered_s=0):
+    """The switch, which waits: the primary acknowledges nothing more, and the standby has not heard of it. answered_s: it has stood still before for
+    so long."""
     pair.standby.proc.send_signal(signal.SIGSTOP)
+    time.sleep(answered_s)
     asked = start_switch(pair)
     wait_for("the hand-over", lambda: pair.primary.replication().get("state") == "hands over", 30)
     wait_for("its wait in why", lambda: "has not said that it is" in pair.primary.psctl("why").stdout, 30)
@@ -125,10 +128,12 @@ def test_with_etcd_a_standby_that_dies_gives_the_primary_back(pair, count, etcd,
     check_all_once(counters)
 
 
-def test_a_standby_that_freezes_takes_over_when_it_wakes(pair):
-    """However long: what came meanwhile is read before the primary counts as silent."""
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_standby_that_freezes_takes_over_when_it_wakes(pair, asks):
+    """However long: what came meanwhile is read before the primary counts as silent. If it asks, the hand-over is the answer; if it was answered
+    before, its next question has that answer."""
     p = pair("--durability", "fsync", *PATIENT)
-    asked = hand_over_to_a_frozen_standby(p)
+    asked = hand_over_to_a_frozen_standby(p, answered_s=0 if asks else 2 * FETCH_S)
     time.sleep(5.5)  # SHARD_FOLLOWER_SILENCE_MS
     p.standby.proc.send_signal(signal.SIGCONT)
     assert asked.wait(60) == 0, asked.stderr.read()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from training import BIN, finish, free_ports, psds, psworker, result, synth, train, wait_for  # noqa: F401
@@ -227,9 +228,11 @@ def test_a_worker_that_was_frozen_trains_all_its_rows_and_nobody_reports_a_loss(
     wait_for("the death", lambda: len(now := workers()) == 2 and now[1][0] == "dead" and now[0][1] > now[1][1] + 5)
     frozen.send_signal(signal.SIGCONT)
     wait_for("the return", lambda: workers()[1][0] == "live")
-    out, err = stays.communicate("".join(rows[12800:]))
-    assert stays.returncode == 0 and result(out)["rows_untrained"] == 0, err
-    out, _ = finish(frozen)
+    with ThreadPoolExecutor(1) as reader:  # of both at once: one whose pipe is full keeps the other waiting
+        end = reader.submit(finish, frozen)
+        out, err = stays.communicate("".join(rows[12800:]))
+        assert stays.returncode == 0 and result(out)["rows_untrained"] == 0, err
+        out, _ = end.result()
     assert result(out)["rejoins"] and result(out)["rows_untrained"] == 0
 
 
@@ -351,9 +354,11 @@ def test_a_worker_that_is_killed_at_its_end_has_nothing_to_train_again(psds, tmp
     again = job(node, log, 0, *flags)
     wait_at_the_end(again)
     other.send_signal(signal.SIGCONT)
-    out, _ = finish(again)
-    assert result(out)["samples"] == 0 and result(out)["rows_untrained"] == 0
-    finish(other)
+    with ThreadPoolExecutor(1) as reader:  # of both at once, as above
+        end = reader.submit(finish, other)
+        out, _ = finish(again)
+        assert result(out)["samples"] == 0 and result(out)["rows_untrained"] == 0
+        end.result()
     assert not list((tmp_path / "state").glob("*.pushes"))
 
 

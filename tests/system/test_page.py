@@ -101,10 +101,14 @@ def test_the_page_shows_a_running_job(trained, chromium, tmp_path):
         check_charts(page, {"Loss", "Validation AUC", "Samples per second"})
         speed = "document.querySelectorAll('#job-tiles .value')[1].textContent"
         page.wait(f"{speed} !== '0'")
-        for signum, stands in ((signal.SIGSTOP, "==="), (signal.SIGCONT, "!==")):  # what workers said last is no speed of now
-            for w in trained.workers:
-                w.send_signal(signum)
-            page.wait(f"{speed} {stands} '0'")
+        first, second = trained.workers
+        first.send_signal(signal.SIGSTOP)
+        wait_for("the other one at the bound", lambda: any(w["who"].startswith("job clicks, ") for w in trained.stats()["waits"]))
+        second.send_signal(signal.SIGSTOP)
+        page.wait(f"{speed} === '0'")  # what workers said last is no speed of now
+        for w in trained.workers:
+            w.send_signal(signal.SIGCONT)
+        page.wait(f"{speed} !== '0'")
 
     show(page, "tables")
     names = page.wait("(l => l.length && l)([...document.querySelectorAll('#tables-list tbody th')].map(c => c.textContent))")

@@ -37,7 +37,7 @@ class Member(Daemon):
             return ""
 
     def says(self, words, n=1):
-        end = time.monotonic() + 15
+        end = time.monotonic() + 60  # with a sanitizer, beside other tests
         while sum(words in line for line in self.lines) < n and self.process.poll() is None and time.monotonic() < end:
             time.sleep(0.02)
         assert sum(words in line for line in self.lines) >= n, self.log()
@@ -46,7 +46,7 @@ class Member(Daemon):
         return pathlib.Path(self.process.args[self.process.args.index("--data-dir") + 1])
 
     def in_sync(self):
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while self.state() != "in sync":
             assert self.process.poll() is None and time.monotonic() < end, f"{self.state()}: {self.log()}"
             time.sleep(0.02)

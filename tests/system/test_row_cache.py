@@ -1,5 +1,5 @@
 """The exact cache of rows in a job's only worker: the same bits as pulling everything, and what it says when it cannot be exact."""
-import pathlib
+import os
 import random
 import shutil
 import signal
@@ -92,10 +92,6 @@ def test_a_server_that_is_stopped_and_started_again_loses_nothing(psds, tmp_path
     assert read_tables([data]) == want
 
 
-def is_stopped(process):
-    return pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
 def test_a_server_that_was_killed_has_lost_pushes_and_the_cache_begins_anew(psds, tmp_path):
     """It comes back with what its directory was some pushes before: what a kill alone loses is a matter of its moment."""
     log = synth(tmp_path / "log.tsv", 6000)
@@ -106,7 +102,7 @@ def test_a_server_that_was_killed_has_lost_pushes_and_the_cache_begins_anew(psds
     for _ in range(2):
         assert w.stdout.readline()
     node.proc.send_signal(signal.SIGSTOP)
-    wait_for("the stop", lambda: is_stopped(node.proc))
+    os.waitid(os.P_PID, node.proc.pid, os.WSTOPPED)  # all of its threads
     shutil.copytree(node.data, tmp_path / "before")
     node.proc.send_signal(signal.SIGCONT)
     for _ in range(2):

@@ -559,12 +559,12 @@ def test_lies_of_a_standby_end_its_connection_and_nothing_else(start_psd):
 
 
 def test_a_full_ring_holds_pushes_up_for_the_patience(start_psd):
-    psd = start_psd("--shards", "1", "--memory-max", "256M", "--standby-patience", "6s")
+    psd = start_psd("--shards", "1", "--memory-max", "256M", "--standby-patience", "20s")  # the ring is full before
     standby = follow(psd)
     await_sync(psd)
     bench = subprocess.Popen([str(BIN / "psbench"), "push", "--server", f"127.0.0.1:{psd.port}",
                               "--rows", "2500", "--no-fill", "--dim", "256",
-                              "--keys-per-request", "1000", "--connections", "16", "--depth", "8", "--seconds", "12", "--warmup", "0"],
+                              "--keys-per-request", "1000", "--connections", "16", "--depth", "8", "--seconds", "24", "--warmup", "0"],
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     eventually(lambda: psd.stats()["shards"][0]["log"]["records"] > 20)
     standby.stop()

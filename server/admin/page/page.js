@@ -420,15 +420,8 @@ const LEARNING = [
     p => [{ label: "all workers", color: 1, values: p.map(x => x.samples_per_s) }]],
 ];
 
-/* A worker's rate is what it last said: of a job that stands still it is of before. */
-function stopRates(j) {
-  const stop = x => ({ ...x, samples_per_s: known(x.samples_per_s) ? 0 : x.samples_per_s });
-  return { ...stop(j), workers: j.workers.map(stop) };
-}
-
 function showJobs(s) {
-  const standing = new Set((s.waits || []).filter(w => w.what === "job stands still").map(w => w.who));
-  const jobs = (s.jobs || []).map(j => standing.has("job " + j.name) ? stopRates(j) : j);
+  const jobs = s.jobs || [];
   if (state.job === null && jobs.length === 1) state.job = jobs[0].name;
   const job = jobs.find(j => j.name === state.job);
   grid(at("jobs-list"), jobsGrid, jobs.map(j => ({ ...j, key: j.name, chosen: j === job })));

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/clock.h"
 #include "server/cluster/coord_etcd.h"
 #include "tests/unit/cluster/coord_calls.h"
 
@@ -138,6 +139,30 @@ static void a_user_has_a_password_and_rights(void **state)
     etcd_process_stop(&f.etcd);
 }
 
+/* The check of a password takes longer than the pause between two tries: the loop goes on, and does not wait for it. */
+static void while_a_password_is_checked_the_loop_goes_on(void **state)
+{
+    const struct calls_answer *a;
+    struct fixture f = { 0 };
+    uint64_t began_ms;
+
+    (void)state;
+    etcd_process_start(&f.etcd, 1);
+    enable_users(&f.etcd);
+    write_password(&f, SECRET);
+    open_with(&f, (struct coord_options){ .user = "psd", .password_file = path(&f, PASSWORD) });
+    etcd_process_signal(&f.etcd, 0, SIGSTOP);
+    began_ms = clock_mono_ms();
+    a = calls_get(&f.loop, f.c, "k", false, 1500);
+    assert_int_equal(a->err.status, PS_EDEADLINE);
+    assert_in_range(clock_mono_ms() - began_ms, 1500, 4000); /* not the 5 s of the password */
+    etcd_process_signal(&f.etcd, 0, SIGCONT);
+    a = calls_get(&f.loop, f.c, "k", false, 20000);
+    assert_int_equal(a->err.status, 0);
+    close_it(&f);
+    etcd_process_stop(&f.etcd);
+}
+
 /* Tokens live a second there: what comes after is asked with a new one, and so is a watch. */
 static void a_token_that_has_ended_is_replaced(void **state)
 {
@@ -205,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(over_tls_both_show_their_certificates),
         cmocka_unit_test(a_user_has_a_password_and_rights),
+        cmocka_unit_test(while_a_password_is_checked_the_loop_goes_on),
         cmocka_unit_test(a_token_that_has_ended_is_replaced),
         cmocka_unit_test(half_of_a_setting_is_refused),
     };

@@ -192,9 +192,9 @@ static void a_job_whose_workers_are_heard_and_send_no_step_stands_still(void **s
         report = make_report(&f);
         assert_int_equal(count_waits(report, "job stands still"), 0);
         shard_report_free(report);
-        steps[0].since_ms -= 9000;
+        steps[0].unexplained_ms -= 9000;
     }
-    steps[0].since_ms -= 3000;
+    steps[0].unexplained_ms -= 3000;
     report = make_report(&f);
     wait = find_wait(report, "job stands still");
     assert_string_equal(wait->who, "job job");
@@ -209,12 +209,44 @@ static void a_job_whose_workers_are_heard_and_send_no_step_stands_still(void **s
     workers[1]->last_seen_ms += LEASE_MS - 1000;
 
     for (uint32_t i = 0; i < 2; i++) { /* a step */
-        steps[0].since_ms -= 30000;
+        steps[0].unexplained_ms -= 30000;
         workers[2]->clock++;
         report = make_report(&f);
         assert_int_equal(count_waits(report, "job stands still"), 0);
         shard_report_free(report);
     }
+    tear_down(&f);
+}
+
+/* Whatever holds it up, and whether a wait names that: one waits for the other, which is silent. */
+static void a_job_without_a_step_has_no_speed(void **state)
+{
+    struct shard_report *report;
+    struct worker *workers[2];
+    struct fixture f;
+
+    (void)state;
+    set_up(&f);
+    enter_shard();
+    memset(steps, 0, sizeof steps);
+    for (uint32_t i = 0; i < 2; i++) {
+        workers[i] = join_with(&f, i, i ? LEASE_MS - 1000 : 0, 0);
+        workers[i]->learning = (struct learning_worker){
+            .unix_ms = 1, .samples = 10, .samples_per_s = 100, .loss = NAN
+        };
+    }
+    for (uint32_t i = 0; i < 3; i++) { /* at once, after 9 s, after 10 s */
+        report = make_report(&f);
+        assert_int_equal(report->jobs[0].learning.samples, 20);
+        assert_float_equal(report->jobs[0].learning.samples_per_s, i < 2 ? 200 : 0, 0);
+        assert_float_equal(report->workers[0].learning.samples_per_s, i < 2 ? 100 : 0, 0);
+        shard_report_free(report);
+        steps[0].since_ms -= i ? 1000 : 9000;
+    }
+    workers[0]->clock++;
+    report = make_report(&f);
+    assert_float_equal(report->jobs[0].learning.samples_per_s, 200, 0);
+    shard_report_free(report);
     tear_down(&f);
 }
 
@@ -398,6 +430,7 @@ int main(void)
         cmocka_unit_test(a_lease_that_is_over_and_not_yet_ended_has_its_deadline_now),
         cmocka_unit_test(who_is_expected_is_waited_for_unless_backup_workers_are_enough),
         cmocka_unit_test(a_job_whose_workers_are_heard_and_send_no_step_stands_still),
+        cmocka_unit_test(a_job_without_a_step_has_no_speed),
         cmocka_unit_test(a_full_log_is_reported_since_it_became_full),
         cmocka_unit_test(pushes_that_wait_for_a_switch_are_not_called_those_of_a_full_log),
         cmocka_unit_test(latencies_are_those_of_the_last_minute),
