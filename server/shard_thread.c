@@ -97,7 +97,8 @@ static void update_log_counters(struct shard_thread *t) ON_SHARD
     if (!t->wal)
         return;
     shard_wal_report(t->wal, &log, error);
-    fetch_handler_stored(dispatch_fetches(t->dispatch), log.durable, log.bytes);
+    fetch_handler_stored(dispatch_fetches(t->dispatch), log.durable, shard_wal_whole(t->wal),
+                         log.bytes);
     shard_wal_pin(t->wal, fetch_handler_pin(dispatch_fetches(t->dispatch)));
     atomic_store(&t->log_bytes, log.bytes);
     atomic_store(&t->log_has_gap, log.has_gap && !log.is_failed);

@@ -49,8 +49,11 @@ uint64_t shard_wal_copy(struct shard_wal *l, const struct wal_record *record) ON
 
 void shard_wal_lead(struct shard_wal *l) ON_SHARD;
 
-/* All records up to this one are on the disk. */
+/* The disk has the records up to this one, but for those that the log has lost. */
 uint64_t shard_wal_durable(const struct shard_wal *l) ON_SHARD;
+
+/* The disk has all records up to this one: a restart comes back with them. */
+uint64_t shard_wal_whole(const struct shard_wal *l) ON_SHARD;
 
 /* The disk's failure, as a sentence; "" while it works. */
 const char *shard_wal_failure(const struct shard_wal *l) ON_SHARD;

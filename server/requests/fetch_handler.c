@@ -65,7 +65,7 @@ struct fetch_handler {
     uint64_t audit_ms; /* loop time: the next one */
     uint64_t doubted_ms,
         read_ms; /* loop time: since when; and when it is read again; 0: all could be read */
-    uint64_t log_durable, stored_bytes;
+    uint64_t log_written, log_whole, stored_bytes;
     uint64_t pin; /* UINT64_MAX: none */
     uint64_t pin_stored_bytes, pin_bytes_max;
     bool was_full, has_moved;
@@ -254,9 +254,11 @@ static void move_pin(struct fetch_handler *f)
         f->pin_stored_bytes = f->stored_bytes;
 }
 
-void fetch_handler_stored(struct fetch_handler *f, uint64_t durable, uint64_t stored_bytes)
+void fetch_handler_stored(struct fetch_handler *f, uint64_t written, uint64_t whole,
+                          uint64_t stored_bytes)
 {
-    f->log_durable = durable;
+    f->log_written = written;
+    f->log_whole = whole;
     f->stored_bytes = stored_bytes;
     if (f->pin == UINT64_MAX || stored_bytes - f->pin_stored_bytes <= f->pin_bytes_max)
         return;
@@ -283,7 +285,7 @@ static void complete(struct fetch_handler *f, const struct waiting_fetch *w,
 {
     reply->term = f->standby.term;
     reply->appended = appended(f);
-    reply->durable = f->log_durable < reply->appended ? f->log_durable : reply->appended;
+    reply->durable = f->log_whole < reply->appended ? f->log_whole : reply->appended;
     reply->sent_ms = clock_mono_ms();
     reply->hands_over = f->hands_over && !reply->status;
     reply->in_sync = f->is_in_sync || reply->hands_over; /* it has all, and stays so */
@@ -496,7 +498,7 @@ static void start_reading(struct fetch_handler *f, const struct waiting_fetch *w
     if (job->is_running || !f->files || uv_now(f->config.context->loop) < f->read_ms)
         return;
     job->first = w->next;
-    job->is_durable = w->next <= f->log_durable;
+    job->is_durable = w->next <= f->log_written;
     job->max_bytes = w->max_bytes;
     job->n_records = 0;
     job->err = (struct err){ 0 };
