@@ -26,6 +26,7 @@ struct coordination {
     bool is_of_another; /* and is not this psd's */
     bool was_let_in;    /* it was once: what comes there later keeps out only who starts then */
     struct claim claim;
+    char text[CLAIM_VALUE_MAX]; /* its value */
     struct claim_takeovers takeovers;
     uint64_t takeover_unix_ms; /* when the last one was seen: for operators */
     bool is_known, is_there;   /* of the claim */
@@ -38,7 +39,8 @@ struct coordination {
     bool is_writing, writes_config;
     struct claim wanted;
     char value[CLAIM_VALUE_MAX], cluster_value[CLAIM_VALUE_MAX];
-    int64_t if_revision;
+    int64_t if_revision; /* and value: once the service was restored, a revision comes again */
+    char if_value[CLAIM_VALUE_MAX];
     uint64_t since_ms;
     void (*done)(void *arg, const struct err *err);
     void *arg;
@@ -82,6 +84,7 @@ static bool take_item(struct coordination *c, const struct coord_item *item)
         return false;
     }
     c->claim = claim;
+    snprintf(c->text, sizeof c->text, "%s", item->value);
     note_takeovers(c);
     c->revision = item->mod_revision;
     c->is_there = c->is_known = true;
@@ -306,6 +309,7 @@ static void note_made(struct coordination *c, int64_t revision)
     if (c->is_known && revision <= c->revision)
         return;
     c->claim = c->wanted;
+    memcpy(c->text, c->value, sizeof c->text);
     note_takeovers(c);
     c->is_known = c->is_there = true;
     c->is_doubtful = false;
@@ -352,6 +356,7 @@ static void put(struct coordination *c)
         { .change = COORD_PUT,
           .key = c->key,
           .if_revision = c->if_revision,
+          .if_value = c->if_revision ? c->if_value : NULL,
           .value = c->value },
         { .change = COORD_PUT, .key = CLAIM_CONFIG_KEY, .value = c->cluster_value },
     };
@@ -387,6 +392,7 @@ void coordination_write(struct coordination *c, const struct claim *claim,
     c->writer.n++;
     c->wanted.writer = c->writer;
     c->if_revision = c->revision;
+    memcpy(c->if_value, c->text, sizeof c->if_value);
     c->done = done;
     c->arg = arg;
     claim_print(&c->wanted, &c->writer, c->value);

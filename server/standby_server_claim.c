@@ -14,7 +14,8 @@
  *
  * Else it writes nothing, and its replies wait for the standby: it acknowledges nothing alone. A standby takes over by
  * no claim that may be older than what it knew (coordination_is_doubtful()). What is left is a copy of the service from
- * when a standby was in sync which is not any more, while it is cut off and has not seen that the service went back.
+ * when a standby was in sync which is not any more, or the other way round, while one of both is cut off and has not
+ * seen that the service went back, or is down and starts by that copy.
  */
 #include "server/standby_server_internal.h"
 

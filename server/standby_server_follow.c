@@ -545,15 +545,32 @@ void standby_server_tick_follow(struct standby_server *s)
     standby_server_ask_shards(s, SHARD_STANDBY_HOLD, NULL);
 }
 
+/* A connection whose FOLLOW waits is not read from, so a standby that has given up waiting asks over another one. Until
+ * the primary has read the end of the first, this one gets no answer, but it counts as asked. */
+static int refuse_another(struct standby_server *s, struct request *r) ON_MAIN
+{
+    struct follow_reply *refusal = memory_alloc(sizeof *refusal);
+    struct follow *asked = memory_alloc(sizeof *asked);
+    int status = message_read_follow(r->header, r->head, r->body, r->body_bytes, asked);
+
+    refusal->status = -EBUSY;
+    snprintf(refusal->text, sizeof refusal->text, "another FOLLOW is being answered");
+    if (!status && strcmp(s->terms.peer, asked->address) == 0)
+        s->asked_to_follow_ms = clock_mono_ms();
+    if (!status)
+        status = send_follow_reply(r->connection, r->header->request_id, refusal);
+    free(asked);
+    free(refusal);
+    return status;
+}
+
 int standby_server_receive_follow(struct standby_server *s, struct request *r)
 {
     struct follower_request *q = &s->request;
-    struct follow_reply refusal = { .status = -EBUSY,
-                                    .text = "another FOLLOW is being answered" };
     int status;
 
     if (q->step != FOLLOW_NONE)
-        return send_follow_reply(r->connection, r->header->request_id, &refusal);
+        return refuse_another(s, r);
     status = message_read_follow(r->header, r->head, r->body, r->body_bytes, &q->asked);
     if (!status)
         status = terms_take(&q->theirs, q->asked.history ? q->asked.history : 1, q->asked.terms,

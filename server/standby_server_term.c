@@ -174,7 +174,8 @@ static bool names_newer_self(const struct standby_server *s, const struct peer_a
 }
 
 /* All that was acknowledged is here, unless this directory is an older copy, and the standby, which would know, does
- * not come: it says that it is one, or, with --coord, where of two claims one is made, it says anything or nothing. */
+ * not come: it says that it is one, or, where a claim says who is the primary, it says anything or nothing. Where the
+ * service has lost the claim, it may have taken over. */
 static bool may_go_on_without(const struct standby_server *s, const struct err *err,
                               const struct peer_answer *answer) ON_MAIN
 {
@@ -182,7 +183,7 @@ static bool may_go_on_without(const struct standby_server *s, const struct err *
 
     if (!s->log_has_all || s->is_older)
         return false;
-    if (s->coordination)
+    if (s->coordination && coordination_claim(s->coordination))
         return err->status || is_late;
     return !err->status && answer->primary[0] && !answer->is_primary && is_late;
 }

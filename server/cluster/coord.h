@@ -39,6 +39,8 @@ struct coord_write {
     int64_t if_revision; /* its mod_revision as it was read; 0: the key must not be there */
     const char *value;   /* of COORD_PUT */
     int64_t lease;       /* of COORD_PUT; 0: none */
+    /* What it must have, too, if it is there; NULL: anything. A store that was restored gives a revision again. */
+    const char *if_value;
 };
 
 struct coord_result {

@@ -353,6 +353,7 @@ static void put_if(struct coord *coord, const struct coord_write *writes, uint32
     k->n_writes = n_writes;
     for (uint32_t i = 0; i < n_writes; i++) {
         k->writes[i] = writes[i];
+        k->writes[i].if_value = NULL; /* the body has it */
         k->writes[i].key = memory_need(strdup(writes[i].key));
         if (writes[i].value)
             k->writes[i].value = memory_need(strdup(writes[i].value));

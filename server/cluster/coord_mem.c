@@ -48,9 +48,10 @@ struct watch {
     struct coord_watch base;
     struct client *client; /* borrowed */
     struct watch *next;
-    char *prefix;    /* owned */
-    int64_t from;    /* 0: all keys first */
-    uint64_t due_ms; /* UINT64_MAX: nothing to report */
+    char *prefix;                /* owned */
+    int64_t from;                /* 0: all keys first */
+    uint64_t first_store, store; /* that it heard of first, and last; 0: none */
+    uint64_t due_ms;             /* UINT64_MAX: nothing to report */
     bool is_reported_away, is_ended;
     coord_on_event *on_event;
     void *arg; /* borrowed */
@@ -70,7 +71,11 @@ struct change {
 struct coord_mem {
     uint64_t seed, n_draws, now_ms;
     struct coord_mem_faults faults;
+    uint64_t store; /* which one it is: 1, and one more each time that it is restored */
     int64_t revision, compacted;
+    struct coord_item *kept; /* owned: the copy */
+    uint32_t n_kept;
+    int64_t kept_revision;    /* 0: there is none */
     struct coord_item *items; /* owned, in the order of keys */
     uint32_t n_items, cap_items;
     struct change *changes; /* owned, in the order of revisions, after `compacted` */
@@ -224,6 +229,68 @@ void coord_mem_compact(struct coord_mem *m)
     m->compacted = m->revision;
 }
 
+/* --- the store is lost --- */
+
+void coord_mem_remove_all(struct coord_mem *m)
+{
+    m->revision++;
+    while (m->n_items)
+        remove_item(m, &m->items[m->n_items - 1]);
+}
+
+static void drop_copy(struct coord_mem *m)
+{
+    free_items(m->kept, m->n_kept);
+    m->kept = NULL;
+    m->n_kept = 0;
+    m->kept_revision = 0;
+}
+
+static struct coord_item *copy_items(const struct coord_item *items, uint32_t n)
+{
+    struct coord_item *made = memory_alloc((n + 1) * sizeof *made);
+
+    for (uint32_t i = 0; i < n; i++) {
+        assert(!items[i].lease);
+        made[i] = copy_item(&items[i]);
+    }
+    return made;
+}
+
+void coord_mem_copy(struct coord_mem *m)
+{
+    drop_copy(m);
+    m->kept = copy_items(m->items, m->n_items);
+    m->n_kept = m->n_items;
+    m->kept_revision = m->revision;
+}
+
+void coord_mem_restore(struct coord_mem *m, bool from_copy, uint32_t notice_ms)
+{
+    if (!from_copy)
+        drop_copy(m);
+    free_items(m->items, m->n_items);
+    m->items = copy_items(m->kept, m->n_kept);
+    m->n_items = m->n_kept;
+    m->cap_items = m->n_kept + 1;
+    m->revision = m->kept_revision ? m->kept_revision : 1;
+    m->store++;
+    coord_mem_compact(m);
+    for (struct call *k = m->calls; k; k = k->next)
+        k->state = CALL_IS_LOST;
+    for (struct watch *w = m->watches; w; w = w->next)
+        w->due_ms = m->now_ms + draw(m, notice_ms + 1);
+}
+
+bool coord_mem_knows_restore(const struct coord_mem *m, uint32_t client)
+{
+    for (const struct watch *w = m->watches; w; w = w->next)
+        if (w->client->number == client && !w->is_ended &&
+            (w->store != m->store || w->first_store == m->store))
+            return false;
+    return true;
+}
+
 /* --- what a request does --- */
 
 static void add_result(struct call *k, const struct coord_item *item)
@@ -248,7 +315,8 @@ static void do_put_if(struct coord_mem *m, struct call *k)
     for (uint32_t i = 0; i < k->n_writes; i++) {
         const struct coord_item *item = find(m, k->writes[i].key);
 
-        if ((item ? item->mod_revision : 0) != k->writes[i].if_revision)
+        if ((item ? item->mod_revision : 0) != k->writes[i].if_revision ||
+            (item && k->writes[i].if_value && strcmp(item->value, k->writes[i].if_value) != 0))
             is_equal = false;
         if (k->writes[i].change == COORD_PUT && k->writes[i].lease &&
             !find_lease(m, k->writes[i].lease))
@@ -320,6 +388,7 @@ static void call_free(struct call *k)
     for (uint32_t i = 0; i < k->n_writes; i++) {
         free((char *)k->writes[i].key);
         free((char *)k->writes[i].value);
+        free((char *)k->writes[i].if_value);
     }
     free(k->writes);
     free(k->key);
@@ -410,6 +479,7 @@ static void put_if(struct coord *c, const struct coord_write *writes, uint32_t n
         k->writes[i] = writes[i];
         k->writes[i].key = copy(writes[i].key);
         k->writes[i].value = copy(writes[i].value);
+        k->writes[i].if_value = copy(writes[i].if_value);
     }
 }
 
@@ -434,17 +504,14 @@ static void revoke_lease(struct coord *c, int64_t lease, uint32_t timeout_ms, co
 /* --- watches --- */
 
 static void report(struct watch *w, enum coord_event_kind kind, const struct coord_item *items,
-                   uint32_t n_items, int64_t revision)
+                   uint32_t n_items, int64_t revision, const struct err *err)
 {
-    struct err err = { 0 };
     const struct coord_event event = { .kind = kind,
                                        .revision = revision,
                                        .items = items,
                                        .n_items = n_items,
-                                       .err = kind == COORD_AWAY ? &err : NULL };
+                                       .err = err && err->status ? err : NULL };
 
-    if (kind == COORD_AWAY)
-        err_set(&err, -ETIMEDOUT, "the store in memory is away");
     if (!w->is_ended)
         w->on_event(w->arg, &event);
 }
@@ -452,13 +519,18 @@ static void report(struct watch *w, enum coord_event_kind kind, const struct coo
 static void report_all(struct coord_mem *m, struct watch *w)
 {
     struct coord_item *below = memory_alloc((m->n_items + 1) * sizeof *below);
+    struct err err = { 0 };
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < m->n_items; i++)
         if (strncmp(m->items[i].key, w->prefix, strlen(w->prefix)) == 0)
             below[n++] = copy_item(&m->items[i]);
+    if (w->store && w->store != m->store)
+        err_set(&err, PS_ECLUSTER, "the store in memory was restored or replaced");
     w->from = m->revision + 1;
-    report(w, COORD_ALL, below, n, m->revision);
+    w->store = m->store;
+    w->first_store = w->first_store ? w->first_store : m->store;
+    report(w, COORD_ALL, below, n, m->revision, &err);
     free_items(below, n);
 }
 
@@ -472,27 +544,30 @@ static void report_changes(struct coord_mem *m, struct watch *w)
             strncmp(c->item.key, w->prefix, strlen(w->prefix)) != 0)
             continue;
         report(w, c->is_removed ? COORD_REMOVED : COORD_CHANGED, &c->item, 1,
-               c->item.mod_revision);
+               c->item.mod_revision, NULL);
     }
     w->from = m->revision + 1;
 }
 
 static void watch_step(struct coord_mem *m, struct watch *w)
 {
+    struct err err = { 0 };
+
     if (w->client->is_away) {
         w->due_ms = m->now_ms + RETRY_MS;
         if (!w->is_reported_away && m->now_ms - w->client->away_since_ms >= AWAY_MS) {
             w->is_reported_away = true;
-            report(w, COORD_AWAY, NULL, 0, 0);
+            err_set(&err, -ETIMEDOUT, "the store in memory is away");
+            report(w, COORD_AWAY, NULL, 0, 0, &err);
         }
         return;
     }
     w->due_ms = UINT64_MAX;
     if (w->is_reported_away) {
         w->is_reported_away = false;
-        report(w, COORD_BACK, NULL, 0, 0);
+        report(w, COORD_BACK, NULL, 0, 0, NULL);
     }
-    if (w->from == 0 || w->from <= m->compacted)
+    if (w->from == 0 || w->from <= m->compacted || w->store != m->store)
         report_all(m, w);
     else
         report_changes(m, w);
@@ -586,6 +661,7 @@ struct coord_mem *coord_mem_new(uint64_t seed)
     struct coord_mem *m = memory_alloc(sizeof *m);
 
     m->seed = seed;
+    m->store = 1;
     m->revision = 1;
     return m;
 }
@@ -649,6 +725,7 @@ void coord_mem_free(struct coord_mem *m)
     coord_mem_compact(m);
     free(m->changes);
     free_items(m->items, m->n_items);
+    drop_copy(m);
     while (m->leases) {
         struct lease *next = m->leases->next;
 

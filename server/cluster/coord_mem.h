@@ -41,6 +41,20 @@ void coord_mem_set_away(struct coord_mem *m, uint32_t client, bool is_away);
 /* Watches that have not seen all changes so far will read all keys anew. */
 void coord_mem_compact(struct coord_mem *m);
 
+/* All keys are removed, as an operator does it: watches hear of each. */
+void coord_mem_remove_all(struct coord_mem *m);
+
+/* Keeps a copy of all keys, in place of the one before. None of them may have a lease. */
+void coord_mem_copy(struct coord_mem *m);
+
+/* The store is another one from now on, with the keys and the revision of the copy, or empty. What is under way is
+ * lost. A watch that has heard of the store before is told (COORD_ALL with a sentence), at the latest after notice_ms;
+ * until then it hears nothing, and its client may write. */
+void coord_mem_restore(struct coord_mem *m, bool from_copy, uint32_t notice_ms);
+
+/* Has each watch of this client heard of the store as it is now, and of one before that, too? */
+bool coord_mem_knows_restore(const struct coord_mem *m, uint32_t client);
+
 /* Does what is due until now_ms, which never goes back. Returns when the next thing is due, or UINT64_MAX. */
 uint64_t coord_mem_advance(struct coord_mem *m, uint64_t now_ms);
 

@@ -148,6 +148,13 @@ static void add_compare(cJSON *list, const char *prefix, const struct coord_writ
     memory_need(cJSON_AddStringToObject(compare, "target", "MOD"));
     memory_need(cJSON_AddStringToObject(compare, "result", "EQUAL"));
     add_i64(compare, "mod_revision", w->if_revision);
+    if (!w->if_value)
+        return;
+    compare = add_element(list);
+    add_key(compare, prefix, w->key, false);
+    memory_need(cJSON_AddStringToObject(compare, "target", "VALUE"));
+    memory_need(cJSON_AddStringToObject(compare, "result", "EQUAL"));
+    add_bytes(compare, "value", w->if_value, strlen(w->if_value));
 }
 
 static void add_write(cJSON *list, const char *prefix, const struct coord_write *w)

@@ -159,3 +159,20 @@ def test_a_standby_that_asked_just_before_the_loss_was_seen_asks_again(start, et
     await_claim(pair, etcd)
     assert time.monotonic() - began < 15  # not when its question has timed out
     counter.check()
+
+
+def test_a_primary_that_comes_back_to_an_empty_etcd_awaits_who_has_replaced_it(start, etcd):
+    """With fsync its log has all that it acknowledged itself. What the other one has acknowledged since, no claim tells any more."""
+    pair, counter = start(etcd, "--durability", "fsync")
+    pair.primary.proc.send_signal(signal.SIGSTOP)
+    await_takeover(pair)
+    counter.ask("go")
+    kill(pair.standby, pair.primary)
+    etcd.restore()
+    pair.standby.start()
+    wait_for("the reason", lambda: "may be the primary by now" in pair.standby.psctl("why").stdout, 30)
+    time.sleep(6)  # longer than it waits for one that has not taken over
+    assert pair.standby.log.read_text().count("this psd is the primary, of term") == 1  # of its first start
+    pair.primary.start()
+    pair.await_in_sync()
+    counter.check()

@@ -383,21 +383,31 @@ static const struct node_save *oldest_save(const struct node *n, bool *ret_loses
                                             : NULL;
 }
 
-int node_command(const struct node *n, const char *command, const char *argument,
-                 uint32_t timeout_ms)
+int node_ask(const struct node *n, const char *command, const char *argument,
+             uint32_t timeout_ms, char **ret)
 {
     const struct ps_admin_plan plan = {
         .token = "", .command = command, .argument = argument, .timeout_ms = timeout_ms
     };
-    char address[24], *json = NULL;
     struct err err = { 0 };
+    char address[24];
     int status;
 
+    *ret = NULL;
     node_address(n, address);
-    status = ps_admin_one(&plan, address, &json, &err);
-    free(json);
+    status = ps_admin_one(&plan, address, ret, &err);
     world_trace(n->world, "an operator hears of %s of node %u%s: %s", command, n->index,
                 n->member ? "'" : "", status ? err.text : "done");
+    return status;
+}
+
+int node_command(const struct node *n, const char *command, const char *argument,
+                 uint32_t timeout_ms)
+{
+    char *json;
+    int status = node_ask(n, command, argument, timeout_ms, &json);
+
+    free(json);
     return status;
 }
 

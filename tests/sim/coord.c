@@ -5,7 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/cluster/claim.h"
 #include "server/cluster/coord_mem.h"
+#include "tests/sim/node.h"
+
+#define NOTICE_MS 1000u /* coord_etcd.h: a probe */
 
 /* What a client is to be told, on its own loop. */
 struct message {
@@ -30,6 +34,8 @@ struct client {
     coord_on_event *on_event;
     void *arg;
     uint64_t away_until_us;
+    char wrote[CLAIM_VALUE_MAX]; /* the last claim that it wrote, */
+    bool knew; /* when it first did so, that the keys were lost, if they were */
 };
 
 /* A call that is under way. */
@@ -41,10 +47,18 @@ struct call {
 
 static struct {
     struct world *world;
+    void (*on_misled)(struct node *n);
     struct coord_mem *m; /* owned */
     struct client *clients;
     uint64_t away_until_us; /* from all */
     uint64_t n_armed;
+    struct made {
+        char value[CLAIM_VALUE_MAX]; /* "": none */
+        int64_t revision;            /* of what is there now; 0: nothing is */
+        bool is_older;               /* that is from a copy, and older than `value` */
+    } made[PLAN_N_SHARDS_MAX];       /* the claim of each group that was made last */
+    bool has_lost_keys;
+    uint64_t n_misled;
 } service;
 
 static void arm(uint64_t in_us);
@@ -59,6 +73,41 @@ static void update_away(void)
                                service.away_until_us > now_us || c->away_until_us > now_us);
 }
 
+static const struct coord_item *find_claim(uint32_t group)
+{
+    char key[CLAIM_KEY_MAX];
+
+    claim_key(group, key);
+    return coord_mem_find(service.m, key);
+}
+
+/* It was cut off since before the keys were lost, or has started since: it cannot know that the copy is older. */
+static void note_misled(uint32_t group, const char *value)
+{
+    for (const struct client *c = service.clients; c; c = c->next)
+        if (c->knew && strcmp(c->wrote, value) == 0)
+            return;
+    world_trace(service.world, "group %u: a claim over an older copy of the service", group);
+    service.n_misled++;
+    service.on_misled(&service.world->nodes[group]);
+}
+
+static void note_claims(void)
+{
+    for (uint32_t i = 0; i < service.world->plan.n_nodes; i++) {
+        const struct coord_item *item = find_claim(i);
+        struct made *made = &service.made[i];
+
+        if (item && item->mod_revision != made->revision) {
+            if (made->is_older)
+                note_misled(i, item->value);
+            made->is_older = false;
+            snprintf(made->value, sizeof made->value, "%s", item->value);
+        }
+        made->revision = item ? item->mod_revision : 0;
+    }
+}
+
 static void on_service(void *owner, uint64_t number, void *data)
 {
     uint64_t due_ms;
@@ -69,6 +118,7 @@ static void on_service(void *owner, uint64_t number, void *data)
         return;
     update_away();
     due_ms = coord_mem_advance(service.m, machine_ms_of(NULL));
+    note_claims();
     if (due_ms != UINT64_MAX)
         arm(due_ms > machine_ms_of(NULL) ? (due_ms - machine_ms_of(NULL)) * 1000 : 100);
 }
@@ -169,6 +219,9 @@ static void put_if(struct coord *coord, const struct coord_write *writes, uint32
     assert(call);
     *call = (struct call){ c, done, arg };
     world_trace(service.world, "%s claims: %s", c->process->name, writes[0].value);
+    if (strcmp(c->wrote, writes[0].value) != 0)
+        c->knew = coord_mem_knows_restore(service.m, coord_mem_number(c->inner));
+    snprintf(c->wrote, sizeof c->wrote, "%s", writes[0].value);
     c->inner->ops->put_if(c->inner, writes, n_writes, timeout_ms, on_done, call);
     arm(0);
 }
@@ -225,12 +278,15 @@ int coord_open_simulated(const struct coord_options *options, struct uv_loop_s *
 
 /* --- for the schedule --- */
 
-void coord_begin(struct world *w)
+void coord_begin(struct world *w, void (*on_misled)(struct node *n))
 {
     service.world = w;
+    service.on_misled = on_misled;
     service.clients = NULL;
     service.n_armed = 0;
-    service.away_until_us = 0;
+    service.away_until_us = service.n_misled = 0;
+    service.has_lost_keys = false;
+    memset(service.made, 0, sizeof service.made);
     service.m = coord_mem_new(w->plan.seed);
     coord_set_bad(true);
 }
@@ -264,22 +320,77 @@ void coord_hold(const struct process *p, uint64_t for_us)
     events_in(&machine.events, for_us + 1, on_service, NULL, service.n_armed, NULL);
 }
 
-void coord_compact(void)
+void coord_go_away(const struct process *p, struct dice *d)
 {
-    coord_mem_compact(service.m);
+    const uint64_t for_us = dice_from(d, 100000, 4000000);
+
+    if (dice_once_in(d, 3)) {
+        coord_mem_compact(service.m);
+        arm(0);
+    }
+    world_trace(service.world, "the coordination service is away for %llu us",
+                (unsigned long long)for_us);
+    coord_hold(dice_once_in(d, 2) ? p : NULL, for_us);
+}
+
+/* --- its keys are lost --- */
+
+enum loss { LOSS_DELETED, LOSS_EMPTIED, LOSS_RESTORED };
+
+static void on_loss(void *owner, uint64_t loss, void *data)
+{
+    static const char *const words[] = { "deleted", "lost", "those of an older copy" };
+
+    (void)owner;
+    (void)data;
+    if (service.world->is_calm)
+        return;
+    note_claims();
+    world_trace(service.world, "the keys of the coordination service are %s", words[loss]);
+    service.has_lost_keys = true;
+    if (loss == LOSS_DELETED)
+        coord_mem_remove_all(service.m);
+    else
+        coord_mem_restore(service.m, loss == LOSS_RESTORED, NOTICE_MS);
+    for (uint32_t i = 0; i < service.world->plan.n_nodes; i++) {
+        const struct coord_item *item = find_claim(i);
+        struct made *made = &service.made[i];
+
+        made->revision = item ? item->mod_revision : 0;
+        made->is_older = item && strcmp(item->value, made->value) != 0;
+    }
     arm(0);
 }
 
-/* The claim of this group, if it names that primary; else NULL. */
-static const struct coord_item *claim_of(uint32_t group, const char *primary)
+void coord_lose_keys(struct dice *d, uint64_t within_us)
 {
-    char key[32], name[80];
-    const struct coord_item *item;
+    const enum loss loss = (enum loss)dice_roll(d, 3);
 
-    snprintf(key, sizeof key, "groups/%u", group);
+    if (loss == LOSS_RESTORED)
+        coord_mem_copy(service.m);
+    events_in(&machine.events, dice_roll(d, within_us), on_loss, NULL, loss, NULL);
+}
+
+bool coord_has_lost_keys(void)
+{
+    return service.m && service.has_lost_keys;
+}
+
+uint64_t coord_n_misled(void)
+{
+    return service.n_misled;
+}
+
+/* --- what it has been told --- */
+
+/* The claim of this group, if it names that primary; else NULL. */
+static const char *claim_of(uint32_t group, const char *primary)
+{
+    const char *value = service.made[group].value;
+    char name[80];
+
     snprintf(name, sizeof name, "\"primary\":\"%s\"", primary);
-    item = coord_mem_find(service.m, key);
-    return item && strstr(item->value, name) ? item : NULL;
+    return strstr(value, name) ? value : NULL;
 }
 
 bool coord_names(uint32_t group, const char *primary)
@@ -289,7 +400,7 @@ bool coord_names(uint32_t group, const char *primary)
 
 bool coord_says_in_sync(uint32_t group, const char *primary)
 {
-    const struct coord_item *item = claim_of(group, primary);
+    const char *value = claim_of(group, primary);
 
-    return item && strstr(item->value, "\"in_sync\":\"yes\"");
+    return value && strstr(value, "\"in_sync\":\"yes\"");
 }

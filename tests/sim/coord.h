@@ -10,7 +10,8 @@
 
 #define COORD_URL "etcd://10.0.0.99:2379/sim"
 
-void coord_begin(struct world *w);
+/* on_misled: of a member of a pair (coord_n_misled()). */
+void coord_begin(struct world *w, void (*on_misled)(struct node *n));
 void coord_end(void);
 
 /* For settings.open_coord. */
@@ -22,13 +23,23 @@ void coord_set_bad(bool is_bad);
 /* Nothing passes between the service and this process, or between it and all (NULL). */
 void coord_hold(const struct process *p, uint64_t for_us);
 
-/* Watches read all keys anew. */
-void coord_compact(void);
+/* The service is away for a while: for this process, or for all. Now and then it has compacted its keys before. */
+void coord_go_away(const struct process *p, struct dice *d);
 
-/* Does the claim of this group name the psd at `primary`? */
+/* The service loses its keys within that time: they are deleted, or it comes back empty, or from a copy of now. */
+void coord_lose_keys(struct dice *d, uint64_t within_us);
+
+/* That has happened. */
+bool coord_has_lost_keys(void);
+
+/* How often somebody has claimed over what an older copy had, not knowing that it was one. */
+uint64_t coord_n_misled(void);
+
+/* Of the claim that was made last, whatever the service has lost since: nobody has taken over before another one is made.
+ * Does it name the psd at `primary` of this group as the primary? */
 bool coord_names(uint32_t group, const char *primary);
 
-/* Does the claim of this group say that the standby of the psd at `primary` is in sync? */
+/* ... and does it say that its standby is in sync? */
 bool coord_says_in_sync(uint32_t group, const char *primary);
 
 #endif

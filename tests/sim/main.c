@@ -34,7 +34,7 @@ struct options {
 
 struct totals {
     uint64_t n, n_events, n_switches, n_recovered, n_checkpoints, n_records, n_sync_points,
-        n_layouts, n_repeated, n_fenced, simulated_us;
+        n_layouts, n_repeated, n_fenced, n_losses, n_misled, simulated_us;
 };
 
 /* What the processes share that run schedules one after the other. */
@@ -161,6 +161,8 @@ static void run(struct schedule_facts *ret)
     t->n_layouts += ret->n_layouts;
     t->n_repeated += ret->n_repeated;
     t->n_fenced += ret->n_fenced;
+    t->n_losses += ret->n_losses;
+    t->n_misled += ret->n_misled;
     t->simulated_us += ret->simulated_us;
 }
 
@@ -253,17 +255,19 @@ static void report(void)
     const struct totals *t = &shared->totals;
     double s = cpu_s();
 
-    printf("%llu schedules, 0 violations: %llu events, %llu switches of threads, %llu records, "
-           "%llu recoveries, %llu checkpoints, %llu exact cuts in bounded staleness, %llu "
-           "changes of layout, %llu pushes repeated, %llu fenced, %.0f s simulated; %.1f s of "
-           "CPU, %.0f "
-           "schedules a minute\n",
-           (unsigned long long)t->n, (unsigned long long)t->n_events,
-           (unsigned long long)t->n_switches, (unsigned long long)t->n_records,
-           (unsigned long long)t->n_recovered, (unsigned long long)t->n_checkpoints,
-           (unsigned long long)t->n_sync_points, (unsigned long long)t->n_layouts,
-           (unsigned long long)t->n_repeated, (unsigned long long)t->n_fenced,
-           (double)t->simulated_us * 1e-6, s, (double)t->n / s * 60);
+    printf(
+        "%llu schedules, 0 violations: %llu events, %llu switches of threads, %llu records, "
+        "%llu recoveries, %llu checkpoints, %llu exact cuts in bounded staleness, %llu "
+        "changes of layout, %llu pushes repeated, %llu fenced, %llu with keys lost (%llu "
+        "excluded: misled by an older copy), %.0f s simulated; %.1f s of CPU, %.0f schedules a "
+        "minute\n",
+        (unsigned long long)t->n, (unsigned long long)t->n_events,
+        (unsigned long long)t->n_switches, (unsigned long long)t->n_records,
+        (unsigned long long)t->n_recovered, (unsigned long long)t->n_checkpoints,
+        (unsigned long long)t->n_sync_points, (unsigned long long)t->n_layouts,
+        (unsigned long long)t->n_repeated, (unsigned long long)t->n_fenced,
+        (unsigned long long)t->n_losses, (unsigned long long)t->n_misled,
+        (double)t->simulated_us * 1e-6, s, (double)t->n / s * 60);
 }
 
 /* What is large and hardly touched, such as a shard's 3 MiB of provenance, is mapped: it is not cleared, and takes

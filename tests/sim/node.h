@@ -59,6 +59,9 @@ void node_stop(struct node *n);
 /* As psctl asks it, from a process of its own. */
 int node_command(const struct node *n, const char *command, const char *argument,
                  uint32_t timeout_ms);
+/* The same, and what it answers: owned, NULL if it does not. */
+int node_ask(const struct node *n, const char *command, const char *argument,
+             uint32_t timeout_ms, char **ret);
 /* An operator asks for a checkpoint. */
 void node_ask_checkpoint(struct node *n);
 

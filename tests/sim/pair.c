@@ -1,7 +1,9 @@
 #include "tests/sim/pair.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/replication/follower.h"
 #include "server/replication/terms.h"
@@ -353,6 +355,21 @@ static void plan_deaths(struct node *n)
                       dice_once_in(&d, 2), NULL);
 }
 
+/* The one that was the primary may not have heard of it yet, and this one may not claim again before that one looks. */
+static void plan_loss(const struct node *n)
+{
+    const struct world *w = n->world;
+    struct dice d = dice_of(w->plan.seed, 300 + w->n_promotions);
+
+    if (!w->plan.pairs.n_losses || w->is_calm || dice_once_in(&d, 4))
+        return;
+    coord_lose_keys(&d, 300000);
+    if (dice_once_in(&d, 2))
+        coord_hold(n->process, dice_from(&d, 1000000, 4000000));
+    else if (dice_once_in(&d, 2))
+        process_freeze(n->process, dice_from(&d, 1000000, 4000000));
+}
+
 static void lead(struct world *w, struct shard_record *rec)
 {
     struct shard_record *before = w->records[rec->shard], *other = other_of(w, rec);
@@ -390,8 +407,10 @@ void pair_serves(struct node *n)
     check_may_serve(w, n);
     n->served = n->term;
     n->served_life = n->n_lives;
-    if (!node_leads(n))
+    if (!node_leads(n)) {
         plan_deaths(n);
+        plan_loss(n);
+    }
     for (uint32_t i = 0; i < w->plan.shards_per_node; i++) {
         check_serves(w, node_record(n, i));
         lead(w, node_record(n, i));
@@ -419,26 +438,118 @@ static struct node *who_needs_a_person(const struct world *w)
     return NULL;
 }
 
+static void on_done(void *owner)
+{
+    (void)owner;
+}
+
 static void accept_loss(void *owner)
 {
     (void)node_command(owner, "promote", "accept-loss", 60000);
 }
 
-static void on_accepted(void *owner)
+/* A person, who has seen to it that the primary is dead and stays so. */
+struct promotion {
+    struct node *dead, *to;
+    bool is_lossy;
+};
+
+static void promote(void *owner)
 {
-    (void)owner;
+    const struct promotion *p = owner;
+    const char *words = p->is_lossy ? "the-other-is-dead accept-loss" : "the-other-is-dead";
+    int status = -EAGAIN;
+
+    for (int i = 0; i < 20 && status; i++) {
+        status =
+            node_command(p->to, "promote",
+                         dice_once_in(&machine.dice, 2) && !p->is_lossy ? "" : words, 60000);
+        fiber_sleep(100000);
+    }
+}
+
+/* Whatever has become of it, the other one may come back. */
+static void on_promoted(void *owner)
+{
+    struct promotion *p = owner;
+
+    p->dead->is_held = false;
+    if (!p->dead->process)
+        node_start(p->dead);
+    free(p);
+}
+
+void pair_promote(struct node *leader, bool is_lossy, struct dice *d)
+{
+    struct promotion *p;
+
+    if (!leader->process || leader->is_held)
+        return;
+    p = malloc(sizeof *p);
+    assert(p);
+    *p = (struct promotion){ leader, leader->other, is_lossy };
+    leader->is_held = true;
+    node_kill(leader, dice_once_in(d, 2));
+    if (is_lossy)
+        pair_give_up(leader);
+    process_start("operator", NULL, promote, on_promoted, p)->node = UINT32_MAX;
+}
+
+/* What `psctl why` shows of a member names one of these commands; else "". */
+static const char *what_to_do(const struct node *n)
+{
+    const char *words = "";
+    char *said = NULL;
+
+    if (!n->process || node_ask(n, "why", "", 5000, &said) || !said)
+        return "";
+    world_trace(n->world, "why of node %u%s: %s", n->index, n->member ? "'" : "", said);
+    if (strstr(said, "promote --accept-loss"))
+        words = "accept-loss";
+    else if (strstr(said, "(psctl promote)"))
+        words = "promote";
+    free(said);
+    return words;
+}
+
+/* Both may lack something: a promotion that does not accept a loss first, of either; then one that does, of the member
+ * that served last. What it lacks is lost, and nothing else is checked less. */
+static void help(void *owner)
+{
+    struct node *first = node_leads(owner) ? owner : ((struct node *)owner)->other;
+
+    for (int i = 0; i < 4; i++) {
+        struct node *n = i % 2 ? first->other : first;
+        const char *words = what_to_do(n);
+        int status;
+
+        if (!words[0] || (i < 2 && strcmp(words, "accept-loss") == 0))
+            continue;
+        if (i >= 2)
+            pair_give_up(n);
+        status = node_command(n, "promote", i < 2 ? "" : "accept-loss", 60000);
+        if (i >= 2 && status == -EEXIST) /* "stop it first" */
+            pair_promote(n->other, true, &n->world->dice);
+        if (!status || (i >= 2 && status == -EEXIST))
+            return;
+    }
 }
 
 bool pair_sends_a_person(struct world *w)
 {
     struct node *n = who_needs_a_person(w);
 
-    if (!n || w->has_sent_a_person)
+    if (w->has_sent_a_person)
         return false;
     w->has_sent_a_person = true;
-    pair_give_up(n);
-    process_start("operator", NULL, accept_loss, on_accepted, n)->node = UINT32_MAX;
-    return true;
+    if (n) {
+        pair_give_up(n);
+        process_start("operator", NULL, accept_loss, on_done, n)->node = UINT32_MAX;
+    }
+    for (uint32_t i = 0; !n && coord_has_lost_keys() && i < w->plan.n_nodes; i++)
+        if (w->nodes[i].other)
+            process_start("operator", NULL, help, on_done, &w->nodes[i])->node = UINT32_MAX;
+    return n || coord_has_lost_keys();
 }
 
 /* --- copies --- */

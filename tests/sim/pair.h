@@ -60,6 +60,9 @@ void pair_has_copied(struct node *n);
 /* What is loaded came from the other member. */
 void pair_adopt(struct world *w, struct shard_record *rec, uint64_t last);
 
+/* A person, who has seen to it that this primary is dead and stays so, promotes the other member. */
+void pair_promote(struct node *leader, bool is_lossy, struct dice *d);
+
 /* A person promotes it with --accept-loss. */
 void pair_give_up(struct node *n);
 /* When nothing has happened for long: once, to a member that only a person can help. False: there is none. */

@@ -248,6 +248,13 @@ static void make_severed(struct plan *p, struct dice d)
     pairs->n_severed = (uint32_t)dice_from(&d, 2, 3);
 }
 
+/* The same. */
+static void make_losses(struct plan_pairs *pairs, struct dice d)
+{
+    if (pairs->coordinated && dice_once_in(&d, 3))
+        pairs->n_losses = (uint32_t)dice_from(&d, 1, 2);
+}
+
 void plan_go_on(struct plan *p)
 {
     p->has_moved = true;
@@ -302,6 +309,7 @@ void plan_make(struct plan *p, uint64_t seed)
     make_pairs(p, dice_of(seed, 20));
     make_changes(&p->pairs, dice_of(seed, 22));
     make_severed(p, dice_of(seed, 27));
+    make_losses(&p->pairs, dice_of(seed, 28));
     make_row_decays(p, dice_of(seed, 24));
     make_named_keys(p, dice_of(seed, 25));
     make_first_start(p, dice_of(seed, 26));
@@ -415,12 +423,12 @@ static void print_pairs(const struct plan_pairs *p, FILE *to)
     fprintf(to,
             "standbys of nodes 0x%x%s, ack %s, patience %u ms, failover %u ms, ring %u, log %u "
             "bytes; %u pauses, %u links, %u promotions (%u lossy), %u double deaths, %u "
-            "outages, %u severed, %u switches%s, fetches of %u bytes\n",
+            "outages, %u severed, %u losses of keys, %u switches%s, fetches of %u bytes\n",
             p->has_standby, p->coordinated ? ", coordinated" : "", ack_modes[p->ack],
             p->patience_ms, p->failover_ms, p->ring_bytes, p->log_max_bytes, p->n_pauses,
             p->n_links, p->n_promotions, p->n_lossy, p->n_double_deaths, p->n_outages,
-            p->n_severed, p->n_switches, p->dies_soon ? ", deaths behind promotions" : "",
-            p->fetch_bytes);
+            p->n_severed, p->n_losses, p->n_switches,
+            p->dies_soon ? ", deaths behind promotions" : "", p->fetch_bytes);
 }
 
 void plan_print(const struct plan *p, FILE *to)

@@ -36,6 +36,7 @@ struct plan_pairs {
     uint32_t n_pauses, n_links, n_promotions, n_double_deaths, n_outages;
     uint32_t n_lossy; /* promotions with --accept-loss */
     uint32_t n_severed, n_switches;
+    uint32_t n_losses;    /* of the coordination service's keys */
     uint32_t fetch_bytes; /* of an answer to a standby, at most; 0: as the product has it */
     bool dies_soon;       /* members die soon behind a promotion, too */
 };

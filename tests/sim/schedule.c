@@ -25,8 +25,8 @@ struct schedule {
         seconds[PLAN_N_SHARDS_MAX];
     struct client clients[PLAN_N_WORKERS_MAX];
     struct dice dice; /* of faults */
-    struct dice path_dice,
-        pair_dice; /* of paths that are held, of pairs: a seed's other faults are the same without */
+    struct dice path_dice, pair_dice,
+        loss_dice; /* of paths, pairs, lost keys: a seed's other faults are the same without */
 };
 
 /* --- faults --- */
@@ -398,68 +398,50 @@ static void on_double_death(struct schedule *s)
 static void on_outage(struct schedule *s)
 {
     const struct node *n = any_member(s);
-    uint64_t for_us = dice_from(&s->pair_dice, 100000, 4000000);
 
-    if (dice_once_in(&s->pair_dice, 3))
-        coord_compact();
-    world_trace(&s->world, "the coordination service is away for %llu us",
-                (unsigned long long)for_us);
-    coord_hold(dice_once_in(&s->pair_dice, 2) ? n->process : NULL, for_us);
+    coord_go_away(n->process, &s->pair_dice);
 }
 
-/* A person, who has seen to it that the primary is dead and stays so. */
-struct promotion {
-    struct schedule *schedule;
-    struct node *dead, *to;
-    bool is_lossy;
-};
-
-static void promote(void *owner)
+/* Something else happens to one of both about then. */
+static void lose_keys(struct schedule *s, struct node *n)
 {
-    const struct promotion *p = owner;
-    const char *words = p->is_lossy ? "the-other-is-dead accept-loss" : "the-other-is-dead";
-    int status = -EAGAIN;
+    struct dice *d = &s->loss_dice;
 
-    for (int i = 0; i < 20 && status; i++) {
-        status =
-            node_command(p->to, "promote",
-                         dice_once_in(&machine.dice, 2) && !p->is_lossy ? "" : words, 60000);
-        fiber_sleep(100000);
+    n = dice_once_in(d, 3) ? n->other : n;
+    switch (dice_roll(d, 6)) {
+    case 0:
+        pause_one(s, n);
+        break;
+    case 1:
+    case 2:
+        sever(s, n);
+        break;
+    case 3:
+        events_in(&machine.events, dice_roll(d, 2000000), on_death, n, dice_once_in(d, 2),
+                  NULL);
+        break;
+    case 4:
+        hold_one(s, n);
+        break;
+    default:
+        break;
     }
+    coord_lose_keys(d, 1500000);
 }
 
-/* Whatever has become of it, the other one may come back. */
-static void on_promoted(void *owner)
+static void on_loss(struct schedule *s)
 {
-    struct promotion *p = owner;
-
-    p->dead->is_held = false;
-    if (!p->dead->process)
-        node_start(p->dead);
-    free(p);
-}
-
-static void start_promotion(struct schedule *s, bool is_lossy, struct node *leader)
-{
-    struct promotion *p;
-
-    if (!leader->process || leader->is_held)
-        return;
-    p = malloc(sizeof *p);
-    assert(p);
-    *p = (struct promotion){ s, leader, leader->other, is_lossy };
-    leader->is_held = true;
-    node_kill(leader, dice_once_in(&s->pair_dice, 2));
-    if (is_lossy)
-        pair_give_up(leader);
-    process_start("operator", NULL, promote, on_promoted, p)->node = UINT32_MAX;
+    if (dice_once_in(&s->loss_dice, 4))
+        lose_keys(s, any_member(s));
+    else
+        in_sync(s, lose_keys);
 }
 
 /* The one that is promoted has died, too, and what it had in memory is gone. */
 static void restart_and_promote(struct schedule *s, struct node *n)
 {
     node_kill(n->other, dice_once_in(&s->pair_dice, 2));
-    start_promotion(s, false, n);
+    pair_promote(n, false, &s->pair_dice);
 }
 
 static void promote_other(struct schedule *s, struct node *n)
@@ -467,7 +449,7 @@ static void promote_other(struct schedule *s, struct node *n)
     if (dice_once_in(&s->pair_dice, 3))
         at_promise(s, n, restart_and_promote);
     else
-        start_promotion(s, false, n);
+        pair_promote(n, false, &s->pair_dice);
 }
 
 static void on_promotion(struct schedule *s)
@@ -502,7 +484,7 @@ static void on_lossy_promotion(struct schedule *s)
 
     n = node_leads(n) ? n : n->other;
     if (n->process && !n->is_held && n->other->is_open)
-        start_promotion(s, true, n);
+        pair_promote(n, true, &s->pair_dice);
 }
 
 /* What is to go wrong, in one of the two layouts. */
@@ -568,6 +550,7 @@ static void plan_all_faults(struct schedule *s)
     plan_faults(s, p->pairs.n_lossy, on_lossy_promotion);
     plan_faults(s, p->pairs.n_severed, on_severed);
     plan_faults(s, p->pairs.n_switches, on_switch);
+    plan_faults(s, p->pairs.n_losses, on_loss);
     events_in(&machine.events, p->span_us + 1000000, on_calm, s, 0, NULL);
 }
 
@@ -641,7 +624,9 @@ static void count(const struct schedule *s, struct schedule_facts *ret)
                                     .n_switches = machine.n_switches,
                                     .simulated_us = machine_now_us(),
                                     .n_pushes = w->push_history.n,
-                                    .n_nodes = w->plan.n_nodes };
+                                    .n_nodes = w->plan.n_nodes,
+                                    .n_losses = w->lines && coord_has_lost_keys(),
+                                    .n_misled = w->lines ? coord_n_misled() : 0 };
     for (uint32_t i = 0; i < w->plan.n_nodes; i++) {
         ret->n_recovered += s->world.nodes[i].n_recovered - (s->world.nodes[i].n_recovered > 0);
         ret->n_checkpoints += s->world.nodes[i].n_done;
@@ -795,7 +780,7 @@ static void begin_pairs(struct schedule *s)
     if (!w->plan.pairs.has_standby)
         return;
     pair_begin(w);
-    coord_begin(w);
+    coord_begin(w, pair_give_up);
     for (uint32_t i = 0; i < w->plan.n_nodes; i++) {
         if (!(w->plan.pairs.has_standby >> i & 1))
             continue;
@@ -831,6 +816,7 @@ static void begin(struct schedule *s, const struct schedule_config *config)
     s->dice = dice_of(config->seed, 3);
     s->path_dice = dice_of(config->seed, 10);
     s->pair_dice = dice_of(config->seed, 21);
+    s->loss_dice = dice_of(config->seed, 29);
     if (w->is_traced)
         plan_print(&w->plan, stdout);
     for (uint32_t i = 0; i < w->plan.n_shards; i++) {

@@ -21,7 +21,7 @@ struct schedule_config {
 
 struct schedule_facts {
     uint64_t digest, n_events, n_switches, n_recovered, n_checkpoints, n_records, n_pushes,
-        n_sync_points, simulated_us, n_layouts, n_repeated, n_fenced;
+        n_sync_points, simulated_us, n_layouts, n_repeated, n_fenced, n_losses, n_misled;
     uint64_t n_ops[4]; /* of files, of each node */
     uint32_t n_nodes;
     bool ran_to_die_at;

@@ -117,12 +117,69 @@ static void a_client_that_is_away_hears_nothing_and_then_all(void **state)
     coord_mem_free(m);
 }
 
+static void a_store_that_is_restored_has_what_its_copy_had(void **state)
+{
+    struct coord_mem *m = coord_mem_new(1);
+    struct coord *c = coord_mem_client(m);
+    struct calls_answer a = { 0 };
+    struct calls_view view = { 0 };
+    int64_t revision;
+
+    (void)state;
+    c->ops->watch(c, "", calls_on_event, &view);
+    put(c, "n", 0, "a", 0, &a);
+    coord_mem_advance(m, 0);
+    coord_mem_copy(m);
+    put(c, "n", a.result.revision, "b", 0, &a);
+    coord_mem_advance(m, 1);
+    revision = a.result.revision;
+    assert_false(coord_mem_knows_restore(m, 0));
+    put(c, "n", revision, "c", 0, &a); /* on its way: lost */
+    coord_mem_restore(m, true, 100);
+    assert_false(coord_mem_knows_restore(m, 0));
+    coord_mem_advance(m, 101);
+    assert_string_equal(calls_value(&view, "n"), "a");
+    assert_int_equal(view.n_restored, 1);
+    assert_true(view.revision < revision);
+    assert_true(coord_mem_knows_restore(m, 0));
+    coord_mem_advance(m, 1001);
+    assert_int_equal(a.err.status, PS_EDEADLINE);
+    coord_mem_restore(m, false, 0);
+    coord_mem_advance(m, 1002);
+    assert_null(calls_value(&view, "n"));
+    assert_int_equal(view.n_restored, 2);
+    c->ops->close(c, NULL, NULL);
+    coord_mem_free(m);
+}
+
+static void a_watch_reports_each_key_that_is_removed(void **state)
+{
+    struct coord_mem *m = coord_mem_new(1);
+    struct coord *c = coord_mem_client(m);
+    struct calls_answer a = { 0 };
+    struct calls_view view = { 0 };
+
+    (void)state;
+    c->ops->watch(c, "", calls_on_event, &view);
+    put(c, "n", 0, "a", 0, &a);
+    coord_mem_advance(m, 0);
+    coord_mem_remove_all(m);
+    coord_mem_advance(m, 1);
+    assert_null(calls_value(&view, "n"));
+    assert_int_equal(view.n_restored, 0);
+    assert_int_equal(view.n_all, 1);
+    c->ops->close(c, NULL, NULL);
+    coord_mem_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_store_without_faults_does_what_the_table_says),
         cmocka_unit_test(a_lease_ends_unless_it_is_kept),
         cmocka_unit_test(a_client_that_is_away_hears_nothing_and_then_all),
+        cmocka_unit_test(a_store_that_is_restored_has_what_its_copy_had),
+        cmocka_unit_test(a_watch_reports_each_key_that_is_removed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

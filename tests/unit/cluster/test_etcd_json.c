@@ -68,7 +68,7 @@ static void a_request_is_what_etcd_expects(void **state)
 {
     const struct coord_write writes[] = {
         { .change = COORD_PUT, .key = "a", .if_revision = 5, .value = "x", .lease = 7 },
-        { .change = COORD_REMOVE, .key = "b" },
+        { .change = COORD_REMOVE, .key = "b", .if_value = "x" },
     };
     char *text = etcd_json_put_if("/", writes, 2);
 
@@ -77,7 +77,8 @@ static void a_request_is_what_etcd_expects(void **state)
         text,
         "{\"compare\":[{\"key\":\"L2E=\",\"target\":\"MOD\",\"result\":\"EQUAL\",\"mod_"
         "revision\":\"5\"},"
-        "{\"key\":\"L2I=\",\"target\":\"MOD\",\"result\":\"EQUAL\",\"mod_revision\":\"0\"}],"
+        "{\"key\":\"L2I=\",\"target\":\"MOD\",\"result\":\"EQUAL\",\"mod_revision\":\"0\"},"
+        "{\"key\":\"L2I=\",\"target\":\"VALUE\",\"result\":\"EQUAL\",\"value\":\"eA==\"}],"
         "\"success\":[{\"request_put\":{\"key\":\"L2E=\",\"value\":\"eA==\",\"lease\":\"7\"}},"
         "{\"request_delete_range\":{\"key\":\"L2I=\"}}],"
         "\"failure\":[{\"request_range\":{\"key\":\"L2E=\"}},{\"request_range\":{\"key\":\"L2I="

@@ -479,6 +479,30 @@ static void three_takeovers_double_the_patience(void **state)
     tear_down(&a, &b);
 }
 
+/* A store that was restored gives a revision again: a member that does not know that writes over what it has read, and
+ * over nothing else of that number. */
+static void a_claim_is_not_written_over_another_one_of_the_same_revision(void **state)
+{
+    struct member a, b;
+
+    (void)state;
+    set_up();
+    begin(&a, "10.0.0.1:1", "mem");
+    until_known(&a);
+    claim_and_wait(&a);
+    coord_mem_copy(world.service);
+    claim_and_wait(&a);
+    coord_mem_restore(world.service, true, 1u << 30);
+    begin(&b, "10.0.0.2:1", "mem");
+    until_known(&b);
+    claim_and_wait(&b);
+    assert_int_equal(b.n_made, 1);
+    claim_and_wait(&a);
+    assert_int_equal(a.n_refused, 1);
+    assert_non_null(strstr(coord_mem_find(world.service, KEY)->value, "10.0.0.2:1"));
+    tear_down(&a, &b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -486,6 +510,7 @@ int main(void)
         cmocka_unit_test(what_is_no_claim_is_not_written_over),
         cmocka_unit_test(a_service_that_is_away_is_awaited),
         cmocka_unit_test(three_takeovers_double_the_patience),
+        cmocka_unit_test(a_claim_is_not_written_over_another_one_of_the_same_revision),
         cmocka_unit_test(a_psd_of_another_shape_is_kept_out),
         cmocka_unit_test(a_standby_without_a_place_is_of_no_other_cluster),
         cmocka_unit_test(a_foreign_config_keeps_nobody_out_who_is_in),
