@@ -100,8 +100,8 @@ bool fetch_handler_slows(const struct fetch_handler *f, uint64_t *ret_behind,
 /* From fetch_handler_begin() to fetch_handler_end(). */
 void fetch_handler_append(struct fetch_handler *f, const struct wal_record *record) ON_SHARD;
 
-/* The log's writer has come up to here; stored_bytes: since it was opened. For the replies of fetches: up to `whole` the
- * disk has all records, and a restart finds them. */
+/* The log's writer has come up to `written`; stored_bytes: since it was opened. For the replies of fetches: up to
+ * `whole` the disk has all records, and a restart finds them. */
 void fetch_handler_stored(struct fetch_handler *f, uint64_t written, uint64_t whole,
                           uint64_t stored_bytes) ON_SHARD;
 
