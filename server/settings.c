@@ -497,6 +497,10 @@ static int check_standby(const struct settings *s, struct err *err)
         return 0;
     if (address_parse(s->standby, strlen(s->standby), &primary, &why))
         return err_set(err, PS_ESETTING, "standby: %.200s", why.text);
+    if (strcmp(s->standby, s->advertise[0] ? s->advertise : s->listen) == 0)
+        return err_set(err, PS_ESETTING,
+                       "standby: %.200s is this psd's own address: name its primary's",
+                       s->standby);
     if (!s->data_dir[0])
         return err_set(err, PS_ESETTING, "standby: needs a data-dir to copy to");
     if (s->at[0] || s->restore.n || s->no_restore)

@@ -112,6 +112,15 @@ static void settings_that_do_not_go_together_are_refused(void **state)
                      PS_ESETTING);
     assert_non_null(strstr(err.text, "durability async or fsync"));
     settings_free(&settings_psd, &s);
+    assert_int_equal(LOAD(&s, &err, "--dev", "--listen", "127.0.0.1:7071", "--data-dir", "d",
+                          "--standby", "127.0.0.1:7071"),
+                     PS_ESETTING);
+    assert_non_null(strstr(err.text, "this psd's own address"));
+    settings_free(&settings_psd, &s);
+    assert_int_equal(LOAD(&s, &err, "--listen", "127.0.0.1:7071", "--data-dir", "d",
+                          "--advertise", "10.0.0.2:7071", "--standby", "127.0.0.1:7071"),
+                     0);
+    settings_free(&settings_psd, &s);
 }
 
 /* Redis calls this protected mode. */
