@@ -361,8 +361,7 @@ uint64_t shard_wal_whole(const struct shard_wal *l)
     struct wal_thread_view view;
 
     wal_thread_view(l->thread, &view);
-    return view.lost_first && view.lost_first <= view.progress.durable ? view.lost_first - 1
-                                                                       : view.progress.durable;
+    return view.whole;
 }
 
 const char *shard_wal_failure(const struct shard_wal *l)

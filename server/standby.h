@@ -82,6 +82,7 @@ struct standby_view {
     bool is_refused;   /* a psd is there, and did not want this one when it was asked last */
     bool is_moved;     /* what is there has said that it is not the primary */
     bool has_data;     /* of a primary that it has followed */
+    bool is_useless;   /* and which is not the primary's any more: it copies anew */
     bool is_promoting; /* a promotion is under way, or is to begin */
     bool in_sync;      /* all that the primary acknowledges is here, as far as is known */
     bool may_lack; /* what the primary has acknowledged: a person's promotion accepts a loss */

@@ -494,6 +494,7 @@ void standby_see(const struct standby *s, struct standby_view *ret)
                                .is_refused = s->is_refused,
                                .is_moved = s->is_moved,
                                .has_data = s->is_working ? s->found.history : s->terms.history,
+                               .is_useless = s->is_useless,
                                .is_promoting = s->is_promoting,
                                .in_sync = standby_noted_sync(s),
                                .may_lack = !standby_noted_sync(s) || standby_lacks_by_claim(s),

@@ -21,8 +21,11 @@ static const char *state_name(const struct standby_view *v)
 /* What a person can do about a primary that does not answer. One that refuses says it itself. */
 static const char *advice(const struct standby_view *v)
 {
-    if (v->is_refused || !v->why[0])
+    if (v->is_refused || v->is_moved || !v->why[0])
         return "";
+    if (v->is_useless)
+        return "; its data is not the primary's, so it is not promoted: start the primary "
+               "there, and it copies anew";
     if (!v->has_data)
         return "; this standby has no data yet: start the primary there";
     return v->may_lack
@@ -136,6 +139,8 @@ void standby_report_groups(const struct stats_standby *report, const char *own_a
     snprintf(group.primary, sizeof group.primary, "%s",
              is_primary ? own_address : report->peer);
     snprintf(group.standby, sizeof group.standby, "%s",
-             is_primary ? report->peer : own_address);
+             !is_primary               ? own_address
+             : report->peer_is_refused ? ""
+                                       : report->peer);
     group_view_set_own(groups, is_primary ? GROUP_VIEW_PRIMARY : GROUP_VIEW_OTHER, &group);
 }

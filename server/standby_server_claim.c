@@ -9,8 +9,8 @@
  *
  *     its standby is not in sync, by its own claim    a standby takes over only by a claim that says "in sync"
  *     all shards of its standby ask for records,      a standby that takes over asks for nothing more before it claims
- *     AGREEMENT_MS after the loss was seen
- *     its standby has asked to follow it since        one that has taken over does not
+ *     STANDBY_SERVER_AGREEMENT_MS after the loss was seen
+ *     or its standby has asked to follow it then      one that has taken over does not
  *
  * Else it writes nothing, and its replies wait for the standby: it acknowledges nothing alone. A standby takes over by
  * no claim that may be older than what it knew (coordination_is_doubtful()). What is left is a copy of the service from
@@ -25,8 +25,6 @@
 
 #include "common/clock.h"
 #include "common/log_line.h"
-
-#define AGREEMENT_MS 1000u /* longer than what was on its way when the loss was seen */
 
 /* A claim of a smaller term than the one that is served is from before this psd's own. */
 const struct claim *standby_server_claim_of_another(const struct standby_server *s)
@@ -60,9 +58,10 @@ static bool is_the_primary(const struct standby_server *s) ON_MAIN
     if (!s->claim_lost_ms)
         return false;
     while (n < s->n_shards && shards[n].is_connected &&
-           shards[n].heard_ms > s->claim_lost_ms + AGREEMENT_MS)
+           shards[n].heard_ms > s->claim_lost_ms + STANDBY_SERVER_AGREEMENT_MS)
         n++;
-    return n == s->n_shards || s->asked_to_follow_ms > s->claim_lost_ms;
+    return n == s->n_shards ||
+           s->asked_to_follow_ms > s->claim_lost_ms + STANDBY_SERVER_AGREEMENT_MS;
 }
 
 bool standby_server_describe_lost_claim(const struct standby_server *s, char *dst,

@@ -120,12 +120,14 @@ static bool note_refused(struct standby_server *s) ON_MAIN
 {
     const struct follower_request *q = &s->request;
     const uint64_t now_ms = clock_mono_ms();
-    const bool is_known = strcmp(s->refused.why, q->err.text) == 0 &&
-                          strcmp(s->refused.address, q->asked.address) == 0 &&
-                          now_ms <= s->refused.asked_ms + STANDBY_SERVER_REFUSED_FOR_MS;
+    const bool is_new =
+        !s->refused.why[0] || now_ms > s->refused.asked_ms + STANDBY_SERVER_REFUSED_FOR_MS;
+    const bool is_same = strcmp(s->refused.address, q->asked.address) == 0;
+    const bool is_known = !is_new && is_same && strcmp(s->refused.why, q->err.text) == 0;
 
-    if (!is_for_a_person(q->err.status))
-        return true;
+    if (!is_for_a_person(q->err.status) ||
+        (!is_new && !is_same && s->refused.has_the_data && !q->has_the_data))
+        return true; /* who has the only copy is not forgotten for another one */
     if (!is_known)
         s->refused.since_ms = now_ms;
     s->refused.asked_ms = now_ms;
@@ -232,6 +234,8 @@ static void begin_following(struct standby_server *s) ON_MAIN
     struct follower_request *q = &s->request;
     const bool has_own_name = strcmp(q->name, q->asked.address) != 0;
 
+    if (strcmp(s->refused.address, q->asked.address) == 0)
+        s->refused.why[0] = '\0';
     if (q->action == FOLLOW_GO_ON) {
         s->is_followed = true;
         s->was_connected = false;
@@ -240,8 +244,6 @@ static void begin_following(struct standby_server *s) ON_MAIN
         s->sync.ends = false;
         snprintf(s->name, sizeof s->name, "%s", q->name);
         note_arithmetic(s);
-        if (strcmp(s->refused.address, q->asked.address) == 0)
-            s->refused.why[0] = '\0';
     } else {
         note_copy(s);
     }
@@ -426,6 +428,14 @@ static bool has_left(struct standby_server *s) ON_MAIN
     return is_silent && s->sync.state == SYNC_OUT && now_ms > s->followed_ms + LEFT_AFTER_MS;
 }
 
+static bool has_place(struct standby_server *s, struct err *err) ON_MAIN
+{
+    if (!s->is_followed || strcmp(s->terms.peer, s->request.asked.address) == 0 || has_left(s))
+        return true;
+    err_set(err, -EBUSY, "%.100s is the standby, and there is one at a time", s->terms.peer);
+    return false;
+}
+
 /* It does not know yet whose standby may come. */
 static bool is_starting(const struct standby_server *s)
 {
@@ -506,9 +516,8 @@ static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
             err, -EBUSY,
             "%.100s follows already: does another standby have the same --advertise?",
             q->asked.address);
-    if (s->is_followed && strcmp(s->terms.peer, q->asked.address) != 0 && !has_left(s))
-        return err_set(err, -EBUSY, "%.100s is the standby, and there is one at a time",
-                       s->terms.peer);
+    if (!has_place(s, err))
+        return err->status;
     if (s->state != SERVER_SERVING && strcmp(s->terms.peer, q->asked.address) != 0)
         return err_set(err, PS_ESTOPPING, "%.100s was the standby, and is awaited",
                        s->terms.peer);
@@ -518,7 +527,8 @@ static int check_follow(struct standby_server *s, struct err *err) ON_MAIN
 /* The standby may have taken over between its question and the loss (standby_server_claim.c). */
 static bool asked_before_the_loss(const struct standby_server *s) ON_MAIN
 {
-    return s->claim_lost_ms && s->request.since_ms <= s->claim_lost_ms &&
+    return s->claim_lost_ms &&
+           s->request.since_ms <= s->claim_lost_ms + STANDBY_SERVER_AGREEMENT_MS &&
            s->sync.state != SYNC_OUT;
 }
 
@@ -536,9 +546,16 @@ void standby_server_tick_follow(struct standby_server *s)
     }
     if (s->state != SERVER_SERVING && s->state != SERVER_AWAITED)
         return;
+    if (!has_place(s, &s->request.err)) { /* no more: the one that was silent is back */
+        refuse_follow(s);
+        return;
+    }
     s->sync.ends = true;
     if (s->sync.state != SYNC_OUT)
         return;
+    if (s->is_followed && strcmp(s->terms.peer, s->request.asked.address) != 0)
+        log_line_warn("standby %.100s is silent, and leaves its place to %.100s", s->terms.peer,
+                      s->request.asked.address);
     s->is_followed = false;
     standby_copy_drop(s->copy, NULL);
     s->request.step = FOLLOW_HOLDING;

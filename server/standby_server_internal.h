@@ -29,6 +29,8 @@
 
 #define DOUBT_MAX 280u                       /* a sentence with an address */
 #define STANDBY_SERVER_REFUSED_FOR_MS 60000u /* since it asked last */
+#define STANDBY_SERVER_AGREEMENT_MS \
+    1000u /* longer than what was on its way when the loss of a claim was seen */
 
 enum server_state {
     SERVER_OFF,

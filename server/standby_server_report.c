@@ -296,8 +296,10 @@ static void describe_refused(const struct standby_server *s, struct stats_standb
     else
         snprintf(ret->refusal, sizeof ret->refusal, "standby %.127s is refused: %s",
                  s->refused.address, s->refused.why);
-    if (!ret->peer[0])
+    if (!ret->peer[0]) {
         snprintf(ret->peer, sizeof ret->peer, "%s", s->refused.address);
+        ret->peer_is_refused = true;
+    }
     if (s->state == SERVER_AWAITED && n)
         snprintf(ret->wait + n, sizeof ret->wait - n, "; %s", ret->refusal);
     if (n)

@@ -103,6 +103,10 @@ int standby_settings_check(const struct settings *s, const struct hello_reply *m
     struct address address;
     int status;
 
+    if (address_parse(asked->address, strlen(asked->address), &address, NULL))
+        return err_set(err, PS_EPROTO,
+                       "a standby says under which address it listens, and \"%.60s\" is none",
+                       asked->address);
     if (asked->n_shards != s->shards)
         return err_set(
             err, PS_ECLUSTER,
@@ -123,9 +127,5 @@ int standby_settings_check(const struct settings *s, const struct hello_reply *m
                        "the primary's rows",
                        theirs, own, s->memory_max_bytes ? "" : " (no limit)");
     }
-    if (address_parse(asked->address, strlen(asked->address), &address, NULL))
-        return err_set(err, PS_EPROTO,
-                       "a standby says under which address it listens, and \"%.60s\" is none",
-                       asked->address);
     return 0;
 }

@@ -109,7 +109,7 @@ units_without_data() {
 # one build.
 kernels() {
     for target in cuda-coverage cuda-budget gpu-programs; do
-        if PS_SHARE=6 nice -n 19 timeout 1800 make --no-print-directory -j"$jobs" $target >"$log/$target.log" 2>&1; then
+        if PS_SHARE=6 nice -n 19 timeout --foreground 1800 make --no-print-directory -j"$jobs" $target >"$log/$target.log" 2>&1; then
             said=$(tail -n1 "$log/$target.log")
             case $said in
             "no "*) echo "skipped: make $target: $said" ;;
@@ -158,7 +158,7 @@ END
 
 # NAME...: faults put into the product, which the simulation has to find; make sim-mutants puts in all of them.
 mutants() {
-    if nice -n 19 timeout 1800 tests/sim/mutants.py "$@" >"$log/mutants.log" 2>&1; then
+    if nice -n 19 timeout --foreground 1800 tests/sim/mutants.py "$@" >"$log/mutants.log" 2>&1; then
         sed 's/^/ok    mutant /' "$log/mutants.log"
     else
         echo "FAIL  mutants $*"
@@ -173,9 +173,10 @@ compute() {
     nice -n 19 tests/fuzz/run.sh --build >"$log/fuzz-build.log" 2>&1 || true # fuzz says what is wrong
 }
 computed() {
-    wait "$computing"
+    wait "$computing" || { echo "FAIL  kernels, mutants: not all have ended"; failed=$((failed + 1)); }
     trap - INT TERM
     for what in kernels mutants; do
+        [ -s "$log/$what.txt" ] || continue
         cat "$log/$what.txt"
         tally "$log/$what.txt"
     done

@@ -167,15 +167,15 @@ void stats_restore_text(const struct stats_restore *restore, uint64_t now_unix_m
 struct stats_standby {
     bool is_on; /* there is, or was, another one */
     char role[16], state[32];
-    char peer[128]; /* its address; "": none is known */
-    uint64_t term;
+    char peer[128];       /* its address; "": none is known */
+    bool peer_is_refused; /* of a primary: it follows nobody, and no group has it */
+    uint64_t term, lag_records, lag_ms;
     bool in_sync;
     bool promote_loses; /* of a standby: psctl promote wants --accept-loss here; */
     bool is_unheard;    /* it was in sync, but has not followed since its own start */
     bool is_missing; /* a standby is known, and is not in sync; with ack no: does not follow */
     /* Between two primaries: a standby that becomes one (`term` is its own already), or a primary that hands over. */
     bool is_rising;
-    uint64_t lag_records, lag_ms;
     uint64_t n_differences; /* of a primary: so often its standby has found another row */
     /* Why a primary, which lives, does not want its standby; of the primary with the standby's address; "" */
     char refusal[416];

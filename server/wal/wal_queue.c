@@ -271,12 +271,15 @@ void wal_queue_begin_segment(struct wal_queue *q)
     q->segment_next = true;
 }
 
-uint64_t wal_queue_acknowledged(const struct wal_queue *q)
+uint64_t wal_queue_whole(const struct wal_queue *q)
 {
-    if (q->durability != WAL_FSYNC)
-        return q->next_number - 1;
     return q->lost_first && q->lost_first <= q->progress.durable ? q->lost_first - 1
                                                                  : q->progress.durable;
+}
+
+uint64_t wal_queue_acknowledged(const struct wal_queue *q)
+{
+    return q->durability == WAL_FSYNC ? wal_queue_whole(q) : q->next_number - 1;
 }
 
 void wal_queue_close_gap(struct wal_queue *q, uint64_t number)

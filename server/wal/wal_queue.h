@@ -119,6 +119,9 @@ void wal_queue_begin_segment(struct wal_queue *q);
 /* Replies of events up to this number may be sent. */
 uint64_t wal_queue_acknowledged(const struct wal_queue *q);
 
+/* The disk has all records up to this number. */
+uint64_t wal_queue_whole(const struct wal_queue *q);
+
 /* A checkpoint of the state behind record `number` (or of a scan that began there) is durable: closes gaps up
  * to `number`. */
 void wal_queue_close_gap(struct wal_queue *q, uint64_t number);

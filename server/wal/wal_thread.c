@@ -333,6 +333,7 @@ void wal_thread_view(struct wal_thread *t, struct wal_thread_view *ret)
     uv_mutex_lock(&t->lock);
     *ret = (struct wal_thread_view){ .appended = q->next_number - 1,
                                      .acknowledged = wal_queue_acknowledged(q),
+                                     .whole = wal_queue_whole(q),
                                      .state = q->state,
                                      .held_bytes = q->held_bytes,
                                      .n_dropped = q->n_dropped,

@@ -39,6 +39,7 @@ struct wal_thread_config {
 struct wal_thread_view {
     uint64_t appended;     /* number of the last event */
     uint64_t acknowledged; /* replies of events up to this one may be sent */
+    uint64_t whole;        /* the disk has all up to this one */
     enum wal_queue_state state;
     uint64_t held_bytes, n_dropped;
     uint64_t lost_first, lost_last; /* wal_queue.h */

@@ -273,7 +273,7 @@ def main():
     for name in FOLDERS + ("tests", "deploy", "Makefile"):
         path = os.path.join(here, name)
         if os.path.isdir(path):
-            shutil.copytree(path, os.path.join(tree, name), symlinks=True)
+            shutil.copytree(path, os.path.join(tree, name), symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy2(path, tree)
     build(tree)

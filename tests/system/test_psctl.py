@@ -235,14 +235,14 @@ def test_a_host_name_that_does_not_exist_is_named_and_said_not_to_be_known(tmp_p
     """.invalid is no name anywhere (RFC 2606)."""
     said = "nowhere.invalid:7070: its host name is not known"
     for flag, server in (("--server", "nowhere.invalid:7070"), ("--coord", "etcd://nowhere.invalid:7070/prod")):
-        got = psctl("cluster", flag, server, "--timeout", "5s")
+        got = psctl("cluster", flag, server, "--timeout", "60s")
         assert got.returncode == 1 and said in got.stderr, got
     log = tmp_path / "psd.log"
     with open(log, "w", encoding="utf-8") as out:
         psd = subprocess.Popen([BIN / "psd", "--listen", "127.0.0.1:0", "--http", "", "--data-dir", tmp_path / "data", "--standby", "nowhere.invalid:7070",
                                 "--coord", "etcd://nowhere.invalid:7070/prod"], stderr=out)
     try:
-        wait_for("both sentences", lambda: f"standby of {said}" in log.read_text() and f"etcd at {said}" in log.read_text(), 20)
+        wait_for("both sentences", lambda: f"standby of {said}" in log.read_text() and f"etcd at {said}" in log.read_text(), 60)
     finally:
         psd.kill()
         psd.wait()

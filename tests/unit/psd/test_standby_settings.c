@@ -93,6 +93,7 @@ static void what_differs_is_named_as_an_operator_writes_it(void **state)
 
     (void)state;
     settings->shards = asked->n_shards = 2;
+    snprintf(asked->address, sizeof asked->address, "10.0.0.2:7070");
     settings->gradient_max = 0.1f;
     settings->frame_max_bytes = 64 << 20;
     map->n_nodes = 2;
@@ -125,7 +126,8 @@ static void an_address_that_is_none_is_refused(void **state)
     struct err err = { 0 };
 
     (void)state;
-    settings->shards = asked->n_shards = 2;
+    settings->shards = 2;
+    asked->n_shards = 3; /* which is told to operators, with the address */
     map->n_nodes = 1;
     standby_settings_text(settings, map, asked->settings);
     for (size_t i = 0; i < COUNT_OF(bad); i++) {

@@ -13,6 +13,7 @@
 #include "common/memory.h"
 #include "common/status.h"
 #include "proto/message_replication.h"
+#include "server/standby.h"
 #include "tests/unit/net/peer.h"
 
 struct fixture {
@@ -305,6 +306,28 @@ static void a_watcher_without_memory_hears_it_or_comes_again(void **state)
 }
 #endif
 
+/* Operators hear of its address; workers would go there. */
+static void a_psd_that_is_refused_is_not_the_groups_standby(void **state)
+{
+    struct fixture f;
+    struct stats_standby report = {
+        .is_on = true, .role = "primary", .term = 7, .peer = "b:1", .peer_is_refused = true
+    };
+    struct groups groups;
+
+    (void)state;
+    set_up(&f);
+    standby_report_groups(&report, "a:1", true, f.groups);
+    group_view_get(f.groups, &groups);
+    assert_string_equal(groups.items[0].primary, "a:1");
+    assert_string_equal(groups.items[0].standby, "");
+    report.peer_is_refused = false;
+    standby_report_groups(&report, "a:1", true, f.groups);
+    group_view_get(f.groups, &groups);
+    assert_string_equal(groups.items[0].standby, "b:1");
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +340,7 @@ int main(void)
 #ifdef PS_FAULTS
         cmocka_unit_test(a_watcher_without_memory_hears_it_or_comes_again),
 #endif
+        cmocka_unit_test(a_psd_that_is_refused_is_not_the_groups_standby),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
