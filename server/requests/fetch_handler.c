@@ -68,6 +68,8 @@ struct fetch_handler {
     uint64_t log_written, log_whole, stored_bytes;
     uint64_t pin; /* UINT64_MAX: none */
     uint64_t pin_stored_bytes, pin_bytes_max;
+    uint64_t mark,
+        mark_stored_bytes; /* once it has this one, what was stored by then is behind it */
     bool was_full, has_moved;
     bool is_parked, hands_over; /* a switch */
 };
@@ -236,22 +238,36 @@ uint64_t fetch_handler_pin(const struct fetch_handler *f)
     return f->pin;
 }
 
+static void begin_counting(struct fetch_handler *f, uint64_t stored_bytes)
+{
+    f->pin_stored_bytes = stored_bytes;
+    f->mark = appended(f);
+    f->mark_stored_bytes = f->stored_bytes;
+}
+
 void fetch_handler_hold(struct fetch_handler *f, uint64_t number, uint64_t bytes_max)
 {
     f->pin = number;
     atomic_store(&f->view.dropped_ms, 0);
-    f->pin_stored_bytes = f->stored_bytes;
     f->pin_bytes_max = bytes_max;
+    begin_counting(f, f->stored_bytes);
 }
 
-/* Records that the standby has on its disk nobody will ask for again. */
+/* Records that the standby has on its disk nobody will ask for again. One for which the log kept no more, and which has
+ * followed all the same, has to copy no more. */
 static void move_pin(struct fetch_handler *f)
 {
+    const bool has_all = f->gate.received == appended(f);
+
+    if (f->pin == UINT64_MAX && has_all && atomic_load(&f->view.dropped_ms))
+        fetch_handler_hold(f, appended(f) + 1, f->pin_bytes_max);
     if (f->pin == UINT64_MAX || f->gate.durable + 1 <= f->pin)
         return;
     f->pin = f->gate.durable + 1;
-    if (f->gate.received == appended(f))
-        f->pin_stored_bytes = f->stored_bytes;
+    if (has_all)
+        begin_counting(f, f->stored_bytes);
+    else if (f->pin > f->mark) /* under a steady load it never has all */
+        begin_counting(f, f->mark_stored_bytes);
 }
 
 void fetch_handler_stored(struct fetch_handler *f, uint64_t written, uint64_t whole,

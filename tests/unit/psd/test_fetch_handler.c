@@ -263,6 +263,36 @@ static void the_log_keeps_what_the_standby_has_not_written_up_to_a_bound(void **
     tear_down(&f);
 }
 
+/* At each of its questions there is one record more, and it is never far behind. */
+static void a_standby_that_never_has_all_is_not_taken_for_one_that_is_far_behind(void **state)
+{
+    struct fixture f;
+    struct peer p;
+
+    (void)state;
+    set_up(&f);
+    p = client(&f, "standby");
+    begin(&f, f.connections.first->hello.name);
+    enter_shard();
+    append(&f, 1, SHARD_EVENT_ROWS);
+    for (uint64_t n = 2; n < 30; n++) {
+        append(&f, n, SHARD_EVENT_ROWS);
+        ask(&p, n, &(struct fetch){ .term = TERM, .next = n - 1, .durable = n - 2 });
+        assert_int_not_equal(hear(&p, n).n_records, 0);
+        fetch_handler_stored(fetches(&f), n, n, 100 * n);
+        assert_int_equal(fetch_handler_pin(fetches(&f)), n - 1);
+    }
+    fetch_handler_stored(fetches(&f), 29, 29, 100 * 29 + 1001);
+    assert_true(fetch_handler_pin(fetches(&f)) == UINT64_MAX);
+    assert_int_not_equal(atomic_load(&fetch_handler_view(fetches(&f))->dropped_ms), 0);
+    ask(&p, 30, &(struct fetch){ .term = TERM, .next = 30, .durable = 28 });
+    assert_int_equal(hear(&p, 30).n_records, 0);
+    assert_int_equal(fetch_handler_pin(fetches(&f)), 30);
+    assert_int_equal(atomic_load(&fetch_handler_view(fetches(&f))->dropped_ms), 0);
+    peer_close(&p);
+    tear_down(&f);
+}
+
 /* Of a megabyte: a chunk of the ring has one. */
 static void append_long(struct fixture *f, uint64_t number)
 {
@@ -619,6 +649,7 @@ int main(void)
         cmocka_unit_test(pushes_go_on_when_a_ring_that_was_full_as_the_gate_closed_has_space),
         cmocka_unit_test(a_block_that_is_being_written_is_read_again),
         cmocka_unit_test(the_log_keeps_what_the_standby_has_not_written_up_to_a_bound),
+        cmocka_unit_test(a_standby_that_never_has_all_is_not_taken_for_one_that_is_far_behind),
 #ifdef PS_FAULTS
         cmocka_unit_test(a_fetch_without_memory_is_refused_or_ends_and_the_next_one_gets_all),
 #endif
