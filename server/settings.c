@@ -499,7 +499,7 @@ static int check_standby(const struct settings *s, struct err *err)
         return err_set(err, PS_ESETTING, "standby: %.200s", why.text);
     if (strcmp(s->standby, s->advertise[0] ? s->advertise : s->listen) == 0)
         return err_set(err, PS_ESETTING,
-                       "standby: %.200s is this psd's own address: name its primary's",
+                       "standby: %.200s is this psd's own address: give that of its primary",
                        s->standby);
     if (!s->data_dir[0])
         return err_set(err, PS_ESETTING, "standby: needs a data-dir to copy to");

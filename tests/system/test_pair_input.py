@@ -181,8 +181,9 @@ def test_a_standby_of_itself_ends_with_a_sentence(tmp_path):
     port = free_ports(1)[0]
     standby = Member(tmp_path, port, "--data-dir", str(tmp_path / "a"), "--standby", f"127.0.0.1:{port}")
     standby.reader.join(20)
-    assert standby.process.wait(20) == 1
-    assert "is this psd's own address" in standby.log()
+    assert standby.process.wait(20) == 2
+    assert f"standby: 127.0.0.1:{port} is this psd's own address: give that of its primary" in standby.log()
+    assert not (tmp_path / "a").exists()
 
 
 def nodes_of(member):
