@@ -255,7 +255,7 @@ void fetch_handler_hold(struct fetch_handler *f, uint64_t number, uint64_t bytes
 
 /* Records that the standby has on its disk nobody will ask for again. One for which the log kept no more, and which has
  * followed all the same, has to copy no more. */
-static void move_pin(struct fetch_handler *f)
+static void move_pin(struct fetch_handler *f) ON_SHARD
 {
     const bool has_all = f->gate.received == appended(f);
 
