@@ -235,7 +235,7 @@ def test_a_host_name_that_does_not_exist_is_named_and_said_not_to_be_known(tmp_p
     """.invalid is no name anywhere (RFC 2606)."""
     said = "nowhere.invalid:7070: its host name is not known"
     for flag, server in (("--server", "nowhere.invalid:7070"), ("--coord", "etcd://nowhere.invalid:7070/prod")):
-        got = psctl("cluster", flag, server, "--timeout", "60s")
+        got = psctl("cluster", flag, server, "--timeout", "15s")
         assert got.returncode == 1 and said in got.stderr, got
     log = tmp_path / "psd.log"
     with open(log, "w", encoding="utf-8") as out:
